@@ -10,6 +10,7 @@ import random
 import re
 import subprocess
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,15 +113,15 @@ def changed(trees: Sequence[Any], place: Place, value: Any) -> list[Any]:
 def trials(
     files: Iterable[tuple[str, list[Any]]], judge: _Judge, values: list[Any]
 ) -> Iterator[tuple[str, list[Any], Place, Any]]:
-    """Yield each field that is read in some file, once, with each value."""
-    by_field: dict[tuple[Any, ...], tuple[str, list[Any], Place]] = {}
-    # Of the files that have a field, the smallest is the fastest.
-    for name, trees in sorted(files, key=lambda file: -len(str(file[1]))):
+    """Yield each field that is read, with each value, in any of the files that have it."""
+    by_field = defaultdict[tuple[Any, ...], list[tuple[str, list[Any], Place]]](list)
+    for name, trees in files:
         for field, place in places(trees, judge).items():
-            by_field[field] = name, trees, place
-    for name, trees, place in by_field.values():
+            by_field[field].append((name, trees, place))
+    for holders in by_field.values():
         for value in values:
-            yield name, trees, place, value
+            # What reads the value next depends on the other objects of the file.
+            yield *random.choice(holders), value
 
 
 @pytest.mark.parametrize("count", sizes(1000, 200_000))

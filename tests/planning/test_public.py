@@ -34,10 +34,15 @@ CASES = Path(__file__).with_name("public")
         ("class-selected", "fits", set[str]()),
         ("cohort-own-quota", "fits", set[str]()),
         ("daemonset-no-toleration", "fits", {"daemon-set-without-nodes"}),
+        ("dra-class-missing", "undetermined", {"beyond-planning"}),
+        ("dra-count-above-node", "cannot-fit", {"resources"}),
         ("dra-live-with-slice", "fits", set[str]()),
         ("dra-pool-from-zero", "undetermined", {"beyond-planning"}),
+        ("dra-selectors-match-none", "cannot-fit", {"resources"}),
+        ("dra-slice-of-many-nodes", "undetermined", {"beyond-planning"}),
         # Two devices on each node (kubernetes issue 127554).
         ("dra-slices-shown", "fits", set[str]()),
+        ("dra-template-missing", "undetermined", {"beyond-planning"}),
         # One pod is enough to start with, and the others join.
         ("elastic-launcher-takes-turns", "fits", {"runs-in-turns"}),
         # The pod that runs is evicted, and its anti-affinity with it.
@@ -76,15 +81,20 @@ CASES = Path(__file__).with_name("public")
         ("jobset-denied-by-its-labels", "fits", {"network-policy"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        ("jobset-long-name", "cannot-fit", {"gpu-network", "invalid", "lost-work"}),
         ("jobset-open-to-its-labels", "fits", set[str]()),
         ("jobset-under-deny-all", "fits", {"network-policy"}),
         ("jobset-with-dns-only", "fits", {"network-policy"}),
         ("leader-worker-set-claims", "fits", set[str]()),
+        # The API server refuses the StatefulSet that is made of it.
+        ("leader-worker-set-claims-without-modes", "cannot-fit", {"invalid"}),
         # Kueue assigns a domain to each group (kueue issue 8666).
         ("leader-worker-set-in-racks", "fits", set[str]()),
         # Size without the leader is divided (lws PR 1008).
         ("leader-worker-set-subgroups", "fits", set[str]()),
         ("leader-worker-size-short", "cannot-fit", {"nodes"}),
+        # The node controller taints it.
+        ("node-not-ready", "cannot-fit", {"taint"}),
         # No node is in the networks of the pods' interfaces.
         ("nodes-without-networks", "cannot-fit", {"resources"}),
         ("picker-of-another-kind", "fits", {"endpoint-picker"}),
@@ -110,11 +120,16 @@ CASES = Path(__file__).with_name("public")
         ("ray-job-open-to-its-cluster", "fits", set[str]()),
         ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
         ("ray-least-replicas-short", "cannot-fit", {"nodes"}),
+        ("ray-redis-with-fault-tolerance", "fits", set[str]()),
+        ("ray-redis-without-fault-tolerance", "cannot-fit", {"invalid"}),
         ("ray-service", "fits", set[str]()),
+        ("ray-service-timeout-in-words", "cannot-fit", {"invalid"}),
         ("ray-submitter-in-head", "fits", set[str]()),
         ("ray-with-dns-only", "fits", {"network-policy"}),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
+        # The access mode decides, not the room.
+        ("rollout-keeps-claim-of-one-pod", "fits", {"rollout-disk"}),
         ("rollout-keeps-disk", "fits", {"rollout-disk"}),
         ("rollout-keeps-disk-by-default", "fits", {"rollout-disk"}),
         ("rollout-keeps-inline-disk", "fits", {"rollout-disk"}),
@@ -132,11 +147,17 @@ CASES = Path(__file__).with_name("public")
         # The RuntimeClass selects nodes that there are not.
         ("runtime-class-of-other-pool", "cannot-fit", {"node-selector"}),
         ("runtime-without-node-container", "cannot-fit", {"invalid"}),
+        ("topology-node-not-ready", "cannot-fit", {"queue-capacity", "queue-topology", "taint"}),
         ("topology-template-untolerant", "cannot-fit", {"queue-capacity", "queue-topology"}),
+        # The API server refuses the Topology.
+        ("topology-without-levels", "cannot-fit", {"invalid", "queue-capacity", "queue-topology"}),
+        ("train-job-long-name", "cannot-fit", {"invalid"}),
         # The TrainJob asks for three nodes of two.
         ("train-job-more-nodes", "cannot-fit", {"gpu-network", "lost-work", "nodes"}),
         # Its runtime does.
         ("train-job-nodes-of-runtime", "cannot-fit", {"lost-work", "nodes"}),
+        # The patch is no pod of its own.
+        ("train-job-patched", "undetermined", {"unknown-kind"}),
         ("train-job-reserved-variable", "cannot-fit", {"invalid"}),
         ("train-job-resources-per-node", "cannot-fit", {"resources"}),
         ("train-job-without-initializer", "cannot-fit", {"invalid"}),
@@ -157,6 +178,14 @@ def test_the_verdict_is_what_a_cluster_does(name: str, verdict: str, rules: set[
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
+        (
+            "dra-count-above-node",
+            "Lower count to 2 in spec.spec.devices.requests[0].exactly of ResourceClaimTemplate g.",
+        ),
+        (
+            "dra-selectors-match-none",
+            "selectors of spec.spec.devices.requests[0].exactly of ResourceClaimTemplate g match",
+        ),
         ("exclusive-group-above-rack", "lower spec.leaderWorkerTemplate.size to 1."),
         ("exclusive-groups-few-racks", "Lower spec.replicas to 2, or add nodes"),
         ("exclusive-jobs-few-racks", "Lower spec.replicatedJobs[0].replicas to 2"),

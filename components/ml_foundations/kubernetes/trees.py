@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import cache
 from typing import Any, Final, TypeGuard, cast
+
+_KEYS = re.compile(r"\[\]|(?<=\[)[^\]]+|[^.\[\]]+")
 
 
 class Unknown:
@@ -47,6 +51,12 @@ def as_key(value: Any) -> Hashable:
 def joined(key: str, path: str) -> str:
     """Return the path of a field below a key."""
     return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
+
+
+@cache
+def path_keys(path: str) -> tuple[str, ...]:
+    """Return the keys of a path: ``a[].b`` is a, [] and b, and ``a[b.c/d]`` is a and b.c/d."""
+    return tuple(_KEYS.findall(path))
 
 
 def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:

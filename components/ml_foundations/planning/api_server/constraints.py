@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
 from ml_foundations.kubernetes.reading import embedded_json, embedded_yaml
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, path_keys, unknown_paths
 from ml_foundations.planning.api_server import cel, text_formats
 
 _Test = Callable[[Any], Any]
@@ -569,7 +569,7 @@ def deletion_rules(rules: list[Manifest]) -> bool:
 
 def value_at(tree: Any, path: str) -> Any:
     """Return the value at a path of keys; a value that is not a mapping counts for those below."""
-    for key in path.split("."):
+    for key in path_keys(path):
         tree = tree.get(key) if is_mapping(tree) else tree
     return tree
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import Manifest
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, path_keys
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import constraints
 from ml_foundations.planning.api_server.constraints import Constraint, value_at
@@ -80,7 +80,7 @@ class Condition:
         """Return the condition of a table's cell, or raise a ValueError."""
         terms: list[_Term] = []
         for word in text.split():
-            match = re.fullmatch(r"(!?)([\w.-]+)(?:(!?)=(\S+))?", word)
+            match = re.fullmatch(r"(!?)([][\w./-]+)(?:(!?)=(\S+))?", word)
             if match is None or (match[1] and match[4]):
                 raise ValueError(f"{word!r} is not a condition")
             values = tuple(match[4].split("|")) if match[4] else ()
@@ -148,7 +148,7 @@ class FieldRules:
     def at(self, path: str) -> FieldRules:
         """Return the rules of a field below."""
         node = self
-        for key in _keys(path):
+        for key in path_keys(path):
             node = node.children.setdefault(key, FieldRules())
         return node
 
@@ -204,11 +204,6 @@ class FieldRules:
             if item is not None and rules and (below := rules.violations(item)):
                 violations += notes_below(key, below)
         return violations
-
-
-def _keys(path: str) -> Iterator[str]:
-    """Yield the keys of a path: a[].b is a, [] and b."""
-    return filter(None, path.replace("[]", ".[]").split("."))
 
 
 def _read(table: str) -> list[_Row]:

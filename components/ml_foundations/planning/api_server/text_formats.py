@@ -176,6 +176,12 @@ CLUSTER_IP_FAMILY = _format(
     "what the cluster's networks allow", 64, "IPv4|SingleStack|PreferDualStack|None"
 )
 NO_TEXT = _format("left out", 0, "")
+# Source: kuberay validation.go validateInitializingTimeout (Go's ParseDuration, or a number).
+POSITIVE_TIME = _format(
+    "a duration such as 30m, or seconds, above 0",
+    65536,
+    r"(?=.*[1-9])\+?([0-9]+|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)",
+)
 
 FORMATS = {name.lower(): value for name, value in vars().items() if isinstance(value, Format)}
 """The formats by the names that the tables of fields use, such as "dns_label"."""

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, labels_of, mappings, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    labels_of,
+    mappings,
+    name_of,
+    section,
+    text_of,
+)
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server import definitions
 from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
@@ -72,11 +79,11 @@ def _of_policy(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
     policy = section(runtime, "spec", "mlPolicy")
     for name, reserved in _RESERVED.items():
         for index, variable in enumerate(mappings(trainer, "env") if name in policy else ()):
-            if variable.get("name") in reserved:
+            if text_of(variable, "name") in reserved:
                 problem = f"must not be {variable['name']}, which Trainer sets itself"
                 yield Note(f"spec.trainer.env[{index}].name", problem)
     several = isinstance(nodes := trainer.get("numNodes", 1), int) and nodes > 1
-    has_both = {"launcher", _NODE} <= {job.get("name") for job in _jobs(runtime)}
+    has_both = {"launcher", _NODE} <= _jobs_by_name(runtime).keys()
     if several and section(policy, "mpi").get("runLauncherAsNode") and not has_both:
         problem = "must be 1 for an MPI runtime without the Jobs launcher and node"
         yield Note("spec.trainer.numNodes", problem)
@@ -99,7 +106,7 @@ def _of_torchtune(runtime: str, *, several: bool) -> Iterator[Note]:
 
 def _of_initializers(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
     """Yield initializers without their Job in the runtime (plugins/jobset/jobset.go Validate)."""
-    jobs = {job.get("name"): job for job in _jobs(runtime)}
+    jobs = _jobs_by_name(runtime)
     for field, name in _INITIALIZERS.items():
         if section(train_job, "spec", "initializer").get(field) is None:
             continue
@@ -110,17 +117,18 @@ def _of_initializers(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
 
 def _of_patches(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
     """Yield patches of what the runtime lacks (plugins/jobset/jobset.go Validate)."""
-    jobs = {job.get("name"): job for job in _jobs(runtime)}
+    jobs = _jobs_by_name(runtime)
     for index, patch in enumerate(mappings(section(train_job, "spec"), "runtimePatches")):
         path = f"spec.runtimePatches[{index}]"
         if not DOMAIN_PATH.matches(str(patch.get("manager"))):
             yield Note(f"{path}.manager", "must be a name with a domain, such as example.com/me")
         spec = section(patch, "trainingRuntimeSpec", "template", "spec")
         for job in mappings(spec, "replicatedJobs"):
-            if job.get("name") not in jobs:
-                yield Note(path, f"must not patch the Job {job.get('name')}, which is not there")
+            name = text_of(job, "name")
+            if name not in jobs:
+                yield Note(path, f"must not patch the Job {name}, which is not there")
                 continue
-            for problem in _of_patched_pods(job, _all_containers(jobs[job["name"]])):
+            for problem in _of_patched_pods(job, _all_containers(jobs[name])):
                 yield Note(path, problem)
 
 
@@ -137,6 +145,10 @@ def _of_patched_pods(job: Manifest, there: Sequence[Any]) -> Iterator[str]:
 
 def _jobs(runtime: Manifest) -> list[Manifest]:
     return mappings(section(runtime, "spec", "template", "spec"), "replicatedJobs")
+
+
+def _jobs_by_name(runtime: Manifest) -> dict[str, Manifest]:
+    return {text_of(job, "name"): job for job in _jobs(runtime)}
 
 
 def _containers(job: Manifest, key: str) -> list[Any]:

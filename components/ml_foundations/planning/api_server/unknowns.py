@@ -14,6 +14,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.pod_groups import is_grouped
 from ml_foundations.planning.model.node_groups import PodClass
@@ -91,6 +92,9 @@ def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iter
         "Check it by a rehearsal, or request the devices as an extended resource if their "
         "driver offers one."
     )
+    if missing := cluster.devices.missing(spec, workload.namespace):
+        are_missing = f"{names(missing)} {verb(len(missing), 'is', 'are')} not shown"
+        message, remedy = f"it claims devices, and {are_missing}", f"Declare {names(missing)}."
     yield beyond_planning("resourceClaims", message, remedy, only_refuses=True)
 
 

@@ -424,7 +424,9 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
         if name not in ("", UNKNOWN) and not DNS_LABEL_1035.matches(longest):
-            yield f"{path}.name", f"must make DNS labels of at most 63 characters, not {longest}"
+            is_of_job = len(str(names[index])) > len(name)
+            where = f"{path}.name" if is_of_job else "metadata.name"
+            yield where, f"must make DNS labels of at most 63 characters, not {longest}"
         if job.get("dependsOn") == [] and index == 0:
             named.append((0, None))  # the first job may not have it, not even empty
         named += [(index, dependency.get("name")) for dependency in items(job, "dependsOn")]

@@ -148,8 +148,7 @@ class ClassifiedDocuments:
         elif category == field_catalog.ADMISSION:
             self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:
-            why = annotations_of(document).get(UNRESOLVED) or reason
-            self._add_unknown(document, str(why))
+            self._add_unknown(document, reason)
         elif category == field_catalog.WORKLOADS and not workloads.is_running(document):
             self.judged.append(document)
             self._notes[document] = notes
@@ -161,9 +160,11 @@ class ClassifiedDocuments:
         if is_made(document, self._shown):
             return
         self.undescribed.append(document)
-        pods = tuple(_pod_templates(document, ""))
+        # A template of a TrainJob is a part of what its runtime makes.
+        why = annotations_of(document).get(UNRESOLVED)
+        pods = () if why else tuple(_pod_templates(document, ""))
         if not pods:
-            self.unknown.append(_unknown_kind(document, reason))
+            self.unknown.append(_unknown_kind(document, str(why or reason)))
             return
         group = str(document.get("apiVersion")).rpartition("/")[0]
         kind = f"{document['kind']}.{group}".rstrip(".")

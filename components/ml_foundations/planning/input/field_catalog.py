@@ -16,7 +16,7 @@ import yaml
 
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves, path_keys
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.input.user_kinds import rules_of, type_of, types_of
 from ml_foundations.planning.model.kind_files import cached_per_kinds, user_kinds
@@ -213,12 +213,11 @@ def has_field(kind: str, path: str) -> bool:
 
     If the schema does not know the fields of a value, every field below it may exist.
     """
-    keys = path.replace("[]", ".[]").split(".")
-    return any(_has_field(type_, keys) for type_ in _types_by_kind().get(kind, ()))
+    return any(_has_field(type_, path_keys(path)) for type_ in _types_by_kind().get(kind, ()))
 
 
 def _has_field(type_: str, keys: Sequence[str]) -> bool:
-    for key in filter(None, keys):
+    for key in keys:
         fields = schema()["types"].get(type_)
         if fields is not None:
             type_ = fields.get(key, "")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section, text_of
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total, whole_number
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass
@@ -37,6 +37,7 @@ class DeviceClaims:
         for kind, field, *path in (_CLAIM, _TEMPLATE):
             for claim in by_kind.get(kind, ()):
                 self._specs[field, *key_of(claim)] = section(claim, *path)
+        self._has_slices = bool(by_kind.get("ResourceSlice"))
         self._published: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """The whole GPUs that drivers publish, by node and product."""
         for published in by_kind.get("ResourceSlice", ()):
@@ -44,6 +45,7 @@ class DeviceClaims:
             node = spec.get("nodeName")
             if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node, str):
                 self._published[node].update(_whole_gpus(spec))
+        self._classes = {*map(name_of, by_kind.get("DeviceClass", ()))}
         # Slices of GKE's interfaces come with their pools (interfaces).
         self._slices = PublishedDevices(by_kind, self._exact_requests())
 
@@ -74,6 +76,32 @@ class DeviceClaims:
                 if "deviceClassName" in choice:
                     named[str(choice["deviceClassName"])] = None
         return ", ".join(named) or "classes that are not shown"
+
+    def missing(self, spec: Manifest, namespace: str) -> list[str]:
+        """Return the templates and classes that a pod needs and that are not shown."""
+        field, kind = _TEMPLATE[1], _TEMPLATE[0]
+        found: list[str] = []
+        for name in (text_of(claim, field) for claim in items(spec, "resourceClaims")):
+            if name and (field, namespace, name) not in self._specs:
+                found.append(f"{kind} {name}")
+        # Without slices, the drivers come later, and their classes with them.
+        for request in self._requests(spec, namespace, field) if self._has_slices else ():
+            name = text_of(section(request, "exactly"), "deviceClassName")
+            if name and name not in self._classes:
+                found.append(f"DeviceClass {name}")
+        return found
+
+    def sources(self, spec: Manifest, namespace: str) -> dict[str, str]:
+        """Return the requests of templates of claims for each resource that a pod claims."""
+        found: dict[str, str] = {}
+        for claim in items(spec, "resourceClaims"):
+            name = text_of(claim, _TEMPLATE[1])
+            template = self._specs.get((_TEMPLATE[1], namespace, name), {})
+            for index, request in enumerate(items(section(template, "devices"), "requests")):
+                if resource := self._slices.resource(section(request, "exactly")):
+                    path = f"spec.spec.devices.requests[{index}].exactly"
+                    found[resource] = f"{path} of {_TEMPLATE[0]} {name}"
+        return found
 
     def interfaces(
         self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]

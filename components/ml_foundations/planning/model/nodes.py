@@ -36,7 +36,9 @@ _PRESSURES = {
     "PIDPressure": "pid-pressure",
     "NetworkUnavailable": "network-unavailable",
 }
-"""The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
+"""The taints that conditions of nodes bring."""
+_UNREADY = {"False": "not-ready", "Unknown": "unreachable"}
+"""Those by the status of the condition Ready; a node that does not show it is taken to be ready."""
 _CONDITIONS = (*_PRESSURES.values(), "unschedulable")
 _BROUGHT = frozenset(f"node.kubernetes.io/{name}" for name in _CONDITIONS)
 
@@ -102,10 +104,19 @@ class NodeClass:
         """The taints of the nodes and their conditions (pkg/controller/nodelifecycle)."""
         taints = [*items(section(self.manifest, "spec"), "taints")]
         for condition in items(section(self.manifest, "status"), "conditions"):
-            key = _PRESSURES.get(condition.get("type", ""))
-            if key and condition.get("status") == "True":
+            type_, status = condition.get("type", ""), condition.get("status", "")
+            key = _PRESSURES.get(type_) if status == "True" else None
+            if key := _UNREADY.get(status) if type_ == "Ready" else key:
                 taints.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
         return taints
+
+    @property
+    def is_unready(self) -> bool:
+        """Whether it shows that it is not ready."""
+        conditions = items(section(self.manifest, "status"), "conditions")
+        return any(
+            each.get("type") == "Ready" and each.get("status") in _UNREADY for each in conditions
+        )
 
     def keeps(self, taint: Manifest) -> bool:
         """Return whether a taint stays."""

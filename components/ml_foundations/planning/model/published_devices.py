@@ -133,10 +133,11 @@ def _shown(slices: Iterable[Manifest]) -> Iterator[tuple[_Device, tuple[str, Man
             is_whole = spec["pool"]["resourceSliceCount"] == len(current)
             if not is_whole or spec.keys() - _OF_SLICE:
                 raise _NotFollowedError
+            node = "".join([spec["nodeName"]])  # an error for what is not a text
             for device in items(spec, "devices"):
                 if device.keys() - _OF_DEVICE:
                     raise _NotFollowedError
-                yield (driver, pool, device["name"]), (spec["nodeName"], device)
+                yield (driver, pool, device["name"]), (node, device)
 
 
 def _holds(term: str, driver: str, device: Manifest) -> bool:

@@ -21,7 +21,7 @@ class Refusal(NamedTuple):
 
 def invalid(path: str, fault: str, about: str = "") -> Refusal:
     """Return the API server's refusal of an object for an invalid field."""
-    message = f"the API server refuses it: {path} {fault}"
+    message = f"the API server refuses it: {path or 'it'} {fault}"
     return Refusal("invalid", path, message, "Correct it.", object=about)
 
 

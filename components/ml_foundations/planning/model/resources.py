@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import DEVICES_OF_CLASS, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 
@@ -13,6 +13,12 @@ HUGE_PAGES = "hugepages-"
 """What the names of huge pages begin with; the size of a page follows."""
 
 Field = Literal["requests", "limits"]
+
+
+def resource_name(name: str) -> str:
+    """Return the name of a resource in messages: of claimed devices, their class."""
+    of_class = name.startswith(DEVICES_OF_CLASS)
+    return name.removeprefix(DEVICES_OF_CLASS).partition("#")[0] if of_class else name
 
 
 def pod_requests(spec: Manifest) -> Amounts:

@@ -111,7 +111,7 @@ class Topology:
         self._leaves = list(self._by_level[-1].values())
 
     def _add(self, node: TopologyNode) -> None:
-        values = tuple(node.labels[level] for level in self.levels)
+        values = tuple(node.labels[level] or "" for level in self.levels)
         child: Domain | None = None
         for depth in range(len(values), 0, -1):
             domains = self._by_level[depth - 1]

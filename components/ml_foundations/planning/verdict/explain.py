@@ -13,7 +13,7 @@ from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import is_extended
+from ml_foundations.planning.model.resources import is_extended, resource_name
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, error, warning
@@ -195,7 +195,7 @@ def _missing(reason: decisions.Competition) -> str:
     needed, offered = reason.shortfall.needed, reason.shortfall.offered
     nodes = reason.shortfall.nodes
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
-    wanted = listed(f"{readable(needed[name])} {name}" for name in short)
+    wanted = listed(f"{readable(needed[name])} {resource_name(name)}" for name in short)
     if not nodes:
         return f"together they need {wanted}, and no node offers any"
     most = listed(readable(offered[name]) for name in short)

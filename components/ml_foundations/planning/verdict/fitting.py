@@ -220,6 +220,8 @@ class Fitting:
         """Yield rollouts and autoscaling for which the nodes have no room."""
         [(pod_set, pod)] = admitted.pod_sets
         for rule, count in admitted.workload.ceilings:
+            if pod.exclusive_claims and rule == "rollout-surge":
+                continue  # shared_disks names the claims
             limit = most
             if count > limit and rule == "rollout-surge":
                 limit = max(limit, self._rollout_room(pod, pod_set.count, count))

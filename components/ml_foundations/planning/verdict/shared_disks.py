@@ -80,13 +80,18 @@ def _rollouts(
     fitting: Fitting, claim: Manifest, sharing: Sequence[AdmittedWorkload]
 ) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
     """Yield the warnings about rollouts whose new pods cannot be on the node with the disk."""
-    if not fitting.cluster.volumes.is_of_one_node(claim):
+    of_one_pod = "ReadWriteOncePod" in access_modes(claim)
+    if not of_one_pod and not fitting.cluster.volumes.is_of_one_node(claim):
         return
     for admitted in filter(_keeps_old_pods, sharing):
         [(pod_set, pod), *_] = admitted.pod_sets
+        if of_one_pod:
+            mounts = f"one pod at a time mounts claim {name_of(claim)} (ReadWriteOncePod)"
+            yield admitted, Outcome.warned([_rollout_waits(mounts)])
+            continue
         has_others = node_count(fitting.cluster.accepting(pod)) > 1
         if has_others and _needs_nodes(fitting, admitted, pod_set.count + 1):
-            yield admitted, Outcome.warned([_rollout_waits(f"claim {name_of(claim)}")])
+            yield admitted, Outcome.warned([_disk_stays(f"claim {name_of(claim)}")])
 
 
 def _keeps_old_pods(admitted: AdmittedWorkload) -> bool:
@@ -95,7 +100,8 @@ def _keeps_old_pods(admitted: AdmittedWorkload) -> bool:
     Then maxUnavailable is 0, as by default for up to three replicas (Kubernetes,
     pkg/controller/deployment/util, ResolveFenceposts).
     """
-    if admitted.workload.kind != "Deployment" or not admitted.workload.surge:
+    is_judged = bool(admitted.pod_sets)  # the pods of others run already
+    if admitted.workload.kind != "Deployment" or not (is_judged and admitted.workload.surge):
         return False
     count, spec = admitted.pod_sets[0][0].count, section(admitted.workload.manifest, "spec")
     most = section(spec, "strategy", "rollingUpdate").get("maxUnavailable", "25%")
@@ -104,9 +110,13 @@ def _keeps_old_pods(admitted: AdmittedWorkload) -> bool:
     return count > 0 and not unavailable
 
 
-def _rollout_waits(disk: str) -> Refusal:
-    full = f"no node accepts the old pods and a new one, and one node at a time attaches {disk}"
-    message = f"{full}: a rollout keeps the old pods until the new one starts, which waits for it"
+def _disk_stays(disk: str) -> Refusal:
+    full = "no node accepts the old pods and a new one"
+    return _rollout_waits(f"{full}, and one node at a time attaches {disk}")
+
+
+def _rollout_waits(why: str) -> Refusal:
+    message = f"{why}: a rollout keeps the old pods until the new one starts, which waits for it"
     remedy = "Set strategy.type to Recreate, or maxUnavailable to 1 and maxSurge to 0."
     return Refusal("rollout-disk", "spec.strategy", message, remedy)
 
@@ -157,5 +167,5 @@ def inline_disks(admitted: AdmittedWorkload) -> Outcome:
             path = f"{pod_set.path}.volumes"
             outcome += Outcome.refused([Refusal("volume-access", path, message, remedy)])
         elif _keeps_old_pods(admitted):
-            outcome += Outcome.warned([_rollout_waits(f"disk {disk}")])
+            outcome += Outcome.warned([_disk_stays(f"disk {disk}")])
     return outcome

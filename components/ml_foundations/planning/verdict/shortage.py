@@ -13,7 +13,7 @@ from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import PODS, is_extended
+from ml_foundations.planning.model.resources import PODS, is_extended, resource_name
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
@@ -77,7 +77,7 @@ def _nowhere(reason: Shortage) -> Refusal:
         rule, path = refused[0].rule, _written(reason, refused[0].path)
     elif short:
         lacking = min(short, key=lambda lack: lack[0].startswith(labels.GKE_NETWORKS))
-        rule, path = "resources", _request_path(pods, lacking[0])
+        rule, path = "resources", reason.sources.get(lacking[0], _request_path(pods, lacking[0]))
     name = nearest.node.name
     message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it'
     message = f"{message}: {'; '.join(against)}"
@@ -133,10 +133,15 @@ def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) ->
     for resource, _, free in lacking:
         left = free - overhead.get(resource, 0)
         besides = " besides the overhead" if overhead.get(resource) else ""
-        if left > 0:
-            most = readable(left, math.floor)
+        most = readable(left, math.floor)
+        if left > 0 and resource in reason.sources:
+            steps.append(f"lower count to {most} in {reason.sources[resource]}")
+        elif left > 0:
             steps.append(f"request at most {most} {resource}{besides}")
-    if nowhere := [resource for resource, _, free in lacking if free <= overhead.get(resource, 0)]:
+    nowhere = [resource for resource, _, free in lacking if free <= overhead.get(resource, 0)]
+    if claimed := [reason.sources[name] for name in nowhere if name in reason.sources]:
+        steps.append(f"let the selectors of {names(claimed)} match free devices of one node")
+    if nowhere := [name for name in nowhere if name not in reason.sources]:
         steps.append(f"choose a pool that offers {names(_without_ip(nowhere))}")
     text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
     return words.as_remedy(text)
@@ -238,7 +243,7 @@ def _offer(pod: PodClass, group: NodeGroup, count: int) -> str:
 
     name = min(pod.requests, key=pods_and_name)
     free = readable(group.free.get(name, 0))
-    return f'"{group.node.name}" offers {free} {name} per node on {nodes}'
+    return f'"{group.node.name}" offers {free} {resource_name(name)} per node on {nodes}'
 
 
 def lacks(pod: PodClass, group: NodeGroup) -> list[tuple[str, int, int]]:
@@ -267,7 +272,7 @@ def lack_texts(short: Sequence[tuple[str, int, int]]) -> list[str]:
         alike.setdefault(("" if is_extended(name) else name, needed, free), []).append(name)
     texts: list[str] = []
     for (_, needed, free), resources in alike.items():
-        resources = [*_without_ip(resources)]
+        resources = [*map(resource_name, _without_ip(resources))]
         each = "each of " if len(resources) > 1 else ""
         texts.append(lack_text((f"{each}{names(resources)}", needed, free)))
     return texts
@@ -284,7 +289,7 @@ def needs(pod: PodClass) -> str:
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
     # Requests for networks follow from interfaces.
     own = [name for name in requested if not name.startswith(labels.GKE_NETWORKS)]
-    amounts = [f"{readable(pod.requests[name])} {name}" for name in own]
+    amounts = [f"{readable(pod.requests[name])} {resource_name(name)}" for name in own]
     if networks := [*_without_ip(name for name in requested if name not in own)]:
         amounts.append(number(len(networks), "network"))
     return ", ".join(amounts) or "a place"

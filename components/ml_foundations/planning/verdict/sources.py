@@ -28,7 +28,7 @@ def sources(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -
     for field in ("podAffinity", "podAntiAffinity") if annotation else ():
         if field not in section(template, "affinity"):
             added[f"affinity.{field}"] = annotation
-    return added
+    return added | cluster.devices.sources(pod.spec, workload.namespace)
 
 
 def _selecting(

@@ -230,9 +230,9 @@ class Topologies:
 
     def _unknown(self, workload: Workload, flavors: Iterable[str]) -> Iterator[Refusal]:
         """Yield why the topology of a workload cannot be judged."""
-        for name in dict.fromkeys(map(self._topology, flavors)):
-            declared = self._topologies.get(str(name))
-            if declared is None or any(unknown_paths(declared)):
+        for name, flavor in {self._topology(flavor): flavor for flavor in flavors}.items():
+            declared = self._topologies.get(str(name), {})
+            if not self._levels(flavor) or any(unknown_paths(declared)):
                 message = f"the levels of Topology {name} are not known"
                 yield doubt(RULE, "metadata.labels", message, f"Declare the Topology {name}.")
         is_in_group = workload.kind == "Pod" and bool(group_of(workload.manifest))
@@ -295,7 +295,9 @@ class Topologies:
             if not certain:
                 unmet = [key for key in unmet if own.get(key) is not UNKNOWN]
             is_cordoned = section(node.manifest, "spec").get("unschedulable")
-            if unmet or is_cordoned or not own.keys() >= {*levels}:
+            # Kueue ignores them, whatever pods tolerate (pkg/cache/scheduler/tas_nodes_cache.go).
+            is_ignored = is_cordoned or node.is_unready
+            if unmet or is_ignored or not own.keys() >= {*levels}:
                 continue
             if unknown := [level for level in levels if own[level] is UNKNOWN]:
                 why = f"the labels {names(unknown)} of {node.name} are not known"

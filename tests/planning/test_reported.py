@@ -1,0 +1,226 @@
+"""Relatives of reported faults: other fields, kinds and values of the same kinds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.planning.input.documents import read
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+_CASES = Path(__file__).with_name("public")
+_CLUSTERS = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+_REDIS = [{"name": "RAY_REDIS_ADDRESS", "value": "redis:6379"}]
+
+
+def _judged(case: str, change: Callable[[dict[str, Any]], object]) -> Verdicts:
+    """Return the verdicts of a case after a change of its objects, by kind."""
+    objects = [*yaml.safe_load_all((_CASES / f"{case}.yaml").read_text())]
+    change({each["kind"]: each for each in objects})
+    return judge_documents(read(yaml.safe_dump_all(objects), case))
+
+
+@pytest.mark.parametrize("kind", _CLUSTERS)
+@pytest.mark.parametrize(
+    ("annotations", "options", "is_refused"),
+    [
+        ({}, None, True),
+        ({"ray.io/ft-enabled": "false"}, None, True),
+        ({"ray.io/ft-enabled": "true"}, None, False),
+        ({"ray.io/ft-enabled": "True"}, None, False),
+        # Then gcsFaultToleranceOptions has the address.
+        ({}, {"redisAddress": "redis:6379"}, True),
+    ],
+)
+def test_redis_needs_fault_tolerance(
+    kind: str, annotations: Any, options: Any, is_refused: bool
+) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        ray = objects["RayJob"]
+        cluster: dict[str, Any] = ray["spec"].pop("rayClusterSpec")
+        cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] = _REDIS
+        cluster |= {"gcsFaultToleranceOptions": options} if options else {}
+        ray["kind"], ray["metadata"]["annotations"] = kind, annotations
+        ray["spec"] = {**ray["spec"], _CLUSTERS[kind]: cluster} if _CLUSTERS[kind] else cluster
+        if kind == "RayService":
+            del ray["spec"]["entrypoint"]
+
+    found = _judged("ray-redis-without-fault-tolerance", change)
+    assert [each.rule for each in found.findings] == ["invalid"] * is_refused
+
+
+@pytest.mark.parametrize(
+    ("value", "is_accepted"),
+    [
+        *((each, True) for each in ("", "90", "+5", "30m", "1h30m", "1.5h", ".5s", "0h1ms")),
+        *((each, False) for each in ("0", "-5", "0s", "-1m", "5 m", "1d", "m", "1.5", "10m5")),
+    ],
+)
+def test_the_timeout_of_a_ray_service_is_a_positive_time(value: str, is_accepted: bool) -> None:
+    key = "ray.io/initializing-timeout"
+    found = _judged(
+        "ray-service-timeout-in-words",
+        lambda objects: objects["RayService"]["metadata"].update(annotations={key: value}),
+    )
+    assert (found.stack == "fits") == is_accepted
+
+
+@pytest.mark.parametrize("field", ["accessModes", "resources", "resources.requests.storage"])
+@pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
+def test_claim_templates_are_whole(kind: str, field: str) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        group = objects["LeaderWorkerSet"]
+        template = group["spec"]["leaderWorkerTemplate"]
+        claim = template["volumeClaimTemplates"][0]["spec"]
+        claim["accessModes"] = ["ReadWriteOnce"]
+        *above, last = field.split(".")
+        holder = claim
+        for key in above:
+            holder = holder[key]
+        del holder[last]
+        if kind == "StatefulSet":
+            labels = {"app": "big"}
+            pods = {**template["workerTemplate"], "metadata": {"labels": labels}}
+            claims, selector = template["volumeClaimTemplates"], {"matchLabels": labels}
+            spec = {"selector": selector, "template": pods, "volumeClaimTemplates": claims}
+            group |= {"apiVersion": "apps/v1", "kind": kind, "spec": spec}
+
+    found = _judged("leader-worker-set-claims-without-modes", change)
+    assert {each.rule for each in found.findings if each.is_error} == {"invalid"}
+    assert any(f"volumeClaimTemplates[0].spec.{field}" in each.path for each in found.findings)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "taint"),
+    [
+        (None, ""),
+        ([], ""),
+        ([{"type": "Ready", "status": "True"}], ""),
+        ([{"type": "Ready", "status": "False"}], "node.kubernetes.io/not-ready:NoSchedule"),
+        ([{"type": "Ready", "status": "Unknown"}], "node.kubernetes.io/unreachable:NoSchedule"),
+        ([{"type": "MemoryPressure", "status": "False"}], ""),
+    ],
+)
+@pytest.mark.parametrize("tolerates", [False, True])
+def test_a_node_takes_pods_by_its_condition(conditions: Any, taint: str, tolerates: bool) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        objects["Node"]["status"]["conditions"] = conditions
+        spec = objects["Deployment"]["spec"]["template"]["spec"]
+        if tolerates:
+            key = taint.partition(":")[0] or "example.com/other"
+            spec["tolerations"] = [*spec.get("tolerations", ()), {"key": key, "operator": "Exists"}]
+
+    found = _judged("node-not-ready", change)
+    is_refused = bool(taint) and not tolerates
+    assert (found.stack == "cannot-fit") == is_refused
+    assert [each.rule for each in found.findings] == ["taint"] * is_refused
+
+
+def test_kueue_ignores_nodes_that_are_not_ready_whatever_pods_tolerate() -> None:
+    def change(objects: dict[str, Any]) -> None:
+        objects["Job"]["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+
+    found = _judged("topology-node-not-ready", change)
+    assert "queue-topology" in {each.rule for each in found.findings if each.is_error}
+
+
+@pytest.mark.parametrize("case", ["jobset-long-name", "train-job-long-name"])
+def test_the_name_that_is_too_long_is_the_one_that_is_named(case: str) -> None:
+    def shorten(objects: dict[str, Any]) -> None:
+        kind = "JobSet" if "JobSet" in objects else "TrainJob"
+        objects[kind]["metadata"]["name"] = "a"
+
+    assert _judged(case, lambda objects: None).findings[0].path == "metadata.name"
+    assert _judged(case, shorten).stack == "fits"
+
+
+def test_a_job_with_a_longer_name_than_its_set_is_named() -> None:
+    def change(objects: dict[str, Any]) -> None:
+        jobs = objects["JobSet"]["spec"]["replicatedJobs"]
+        objects["JobSet"]["metadata"]["name"], jobs[0]["name"] = "a", "b" * 60
+
+    [error] = [each for each in _judged("jobset-long-name", change).findings if each.is_error]
+    assert error.path == "spec.replicatedJobs[0].name"
+
+
+def test_no_message_has_an_empty_field() -> None:
+    found = _judged(
+        "train-job-long-name", lambda objects: objects["TrainJob"]["metadata"].update(name="a.b")
+    )
+    assert found.findings and not [each for each in found.findings if "  " in each.message]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"securityContext": {"runAsNonRoot": True}},
+        {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+    ],
+)
+def test_a_patched_train_job_has_one_cause(field: dict[str, Any]) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        patch = objects["TrainJob"]["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+        job = patch["template"]["spec"]["replicatedJobs"][0]
+        job["template"]["spec"]["template"]["spec"] = {"containers": [{"name": "node", **field}]}
+
+    [finding] = _judged("train-job-patched", change).findings
+    assert "spec.runtimePatches change what its runtime makes" in finding.message
+    assert "TrainJob.trainer" not in f"{finding}"
+
+
+@pytest.mark.parametrize(
+    ("unavailable", "rules"), [(None, ["rollout-disk"]), (0, ["rollout-disk"]), (1, [])]
+)
+def test_a_rollout_waits_for_a_claim_of_one_pod(unavailable: Any, rules: list[str]) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        rolling = {} if unavailable is None else {"maxUnavailable": unavailable}
+        objects["Deployment"]["spec"]["strategy"] = {"rollingUpdate": rolling}
+
+    found = _judged("rollout-keeps-claim-of-one-pod", change)
+    assert [each.rule for each in found.findings] == rules
+
+
+@pytest.mark.parametrize(
+    ("case", "missing"),
+    [
+        ("dra-class-missing", "DeviceClass gpu.example.com is not shown"),
+        ("dra-template-missing", "ResourceClaimTemplate g is not shown"),
+    ],
+)
+def test_what_claims_lack_is_named(case: str, missing: str) -> None:
+    [finding] = _judged(case, lambda objects: None).findings
+    assert missing in finding.message
+
+
+@pytest.mark.parametrize("case", ["dra-selectors-match-none", "dra-count-above-node"])
+def test_messages_name_devices_as_their_claims_do(case: str) -> None:
+    [finding] = _judged(case, lambda objects: None).findings
+    assert "deviceclass." not in f"{finding}"
+
+
+@pytest.mark.parametrize("levels", [[], "x", [{}], [{"nodeLabel": ""}], None])
+def test_a_topology_without_levels_is_no_topology(levels: Any) -> None:
+    found = _judged(
+        "topology-without-levels", lambda objects: objects["Topology"]["spec"].update(levels=levels)
+    )
+    assert found.stack != "fits"
+
+
+@pytest.mark.parametrize("value", [[], ["x"], {"x": 5}, 5, None])
+def test_a_slice_of_no_node_is_not_followed(value: Any) -> None:
+    found = _judged(
+        "dra-slice-of-many-nodes",
+        lambda objects: objects["ResourceSlice"]["spec"].update(nodeName=value),
+    )
+    assert found.stack == "undetermined"
+
+
+@pytest.mark.parametrize("name", [[], {}, None, 5])
+def test_a_job_of_a_runtime_has_a_text_as_name(name: Any) -> None:
+    def change(objects: dict[str, Any]) -> None:
+        runtime = objects["ClusterTrainingRuntime"]
+        runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["name"] = name
+
+    assert _judged("train-job-patched", change).stack == "cannot-fit"
