@@ -112,7 +112,7 @@ class NodeClass:
 
     @property
     def is_unready(self) -> bool:
-        """Whether it shows that it is not ready."""
+        """Return whether it reports that it is not ready."""
         conditions = items(section(self.manifest, "status"), "conditions")
         return any(
             each.get("type") == "Ready" and each.get("status") in _UNREADY for each in conditions
