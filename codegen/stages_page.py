@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ml_foundations.catalog.injections import injections
 from ml_foundations.catalog.tables import rows
-from ml_foundations.planning.api_server.stages import readers
+from ml_foundations.planning.api_server.stages import QUEUED_AS_PODS, readers
 
 from codegen import ROOT
 from codegen.objects import END, START
@@ -29,11 +29,12 @@ def files() -> dict[Path, str]:
             )
             shown = ", ".join(f"`{each}`" for each in [what] if each) or "of networks"
             lines.append(f"| {kind} {shown}, if {entry.when} | {entry.by} | stored |")
+    kinds = " and ".join(f"{kind}s" for kind in QUEUED_AS_PODS)
     lines += ["", "| decision by | reads | source |", "|---|---|---|"]
     for reader in readers().values():
         stage = reader.stage
         if reader.of_pods != stage:
-            stage = f"{stage}; of Deployments, StatefulSets and Pods: {reader.of_pods}"
+            stage = f"{stage}; of {kinds}: {reader.of_pods}"
         lines.append(f"| {reader.who} | {stage} | {reader.source} |")
     table = "\n".join(lines)
     return {PAGE: f"{before}{START}\n\n{table}\n\n{END}{rest.partition(END)[2]}"}
