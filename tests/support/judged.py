@@ -44,12 +44,18 @@ def prepared(api: Api) -> Client:
 def refusals(client: Client, manifests: Iterable[Manifest]) -> list[str]:
     """For each manifest the words in which the API server refuses it; nothing for one that it takes."""
     manifests = list(manifests)
-    for namespace in {manifest["metadata"].get("namespace") for manifest in manifests} - {None}:
-        _refusal(
-            client,
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-            dry_run=False,
-        )
+    heads = [{"name": manifest["metadata"].get("namespace")} for manifest in manifests]
+    for head in [head for index, head in enumerate(heads) if head not in heads[:index]]:
+        if head["name"]:
+            _refusal(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": head}, False)
+    # A Pod is stored only if its account is there.
+    for manifest in manifests:
+        account = manifest["kind"] == "Pod" and manifest["spec"].get("serviceAccountName")
+        if account:
+            head = {"name": account, "namespace": manifest["metadata"].get("namespace", "default")}
+            _refusal(
+                client, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": head}, False
+            )
     return [_refusal(client, manifest) for manifest in manifests]
 
 

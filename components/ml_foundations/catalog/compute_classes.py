@@ -73,7 +73,7 @@ def refused_fields(priority: Manifest) -> Iterator[tuple[str, str]]:
         yield "flexStart", "excludes spot"
     seconds: Any = priority.get("maxRunDurationSeconds")
     limits = (SHORTEST_FLEX_START, LONGEST_FLEX_START) if is_flex_start else _RUN_SECONDS
-    if seconds is not None and not limits[0] <= seconds <= limits[1]:
+    if isinstance(seconds, int) and not limits[0] <= seconds <= limits[1]:
         reason = f"is {seconds}, and such nodes run {limits[0]} to {limits[1]} seconds"
         yield "maxRunDurationSeconds", reason
 
