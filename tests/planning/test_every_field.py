@@ -124,7 +124,7 @@ def trials(
             yield *random.choice(holders), value
 
 
-@pytest.mark.parametrize("count", sizes(1000, 200_000))
+@pytest.mark.parametrize("count", sizes(400, 3_000))
 @pytest.mark.parametrize("way", ["plan", "proof"])
 def test_no_value_of_a_field_that_is_read_is_unexpected(way: str, count: int) -> None:
     if way == "plan":
