@@ -117,7 +117,7 @@ def class_facts(
     loading with Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
     GoogleCloudPlatform/lustre-csi-driver; Filestore, "Service tiers" (its steps).
     """
-    disk = DISK_TYPES.get(parameters.get("type", ""))
+    disk = DISK_TYPES.get(str(parameters.get("type", "")))
     regional = parameters.get("replication-type") == "regional-pd"
     if provisioner == PD_CSI and disk is not None:
         if parameters.get("enable-multi-zone-provisioning") == "true":

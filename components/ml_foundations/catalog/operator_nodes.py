@@ -192,7 +192,7 @@ def _asks_containerd(values: Mapping[str, Any]) -> bool:
     by_nri = cdi.get("nriPluginEnabled") is True and cdi.get("enabled") is not False
     variables = items(section(values, "toolkit"), "env")
     # A value from a ConfigMap or a Secret is taken to name the file.
-    env = {variable.get("name"): variable.get("value", "file") for variable in variables}
+    env = {str(variable.get("name")): variable.get("value", "file") for variable in variables}
     sources = env.get(f"{CONFIG_SOURCE}S") or env.get(CONFIG_SOURCE) or "command,file"
     first = str(sources).partition(",")[0].partition("=")[0].strip()
     return _enabled(values, "toolkit") and not by_nri and first != "file"

@@ -389,7 +389,7 @@ class Volumes:
             message = f"{path} of claim {name} is not known yet"
             yield _undeclared(message, f"Set {path} to a plain value.")
         elif bound := spec.get("volumeName"):
-            if bound not in self._volumes:
+            if as_key(bound) not in self._volumes:
                 message = f"the volume {bound} of claim {name} is not declared"
                 yield _undeclared(message, f"Declare the PersistentVolume {bound}.")
         elif storage.class_name(claim) not in self._classes.by_name:
@@ -422,7 +422,7 @@ class Volumes:
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
         # Either both name each other, or the volume alone names the claim.
-        for volume in self._kept.get(key_of(claim), ()):
+        for volume in self._kept.get(as_key(key_of(claim)), ()):
             if name == name_of(volume) or (not name and storage.is_large_enough(volume, claim)):
                 return volume
         return None
