@@ -420,9 +420,10 @@ class Volumes:
         """Return the volume that a claim is bound to, or will be."""
         name = section(claim, "spec").get("volumeName")
         if name and section(claim, "status").get("phase") == "Bound":
-            return self._volumes.get(name)
+            return self._volumes.get(str(name))
         # Either both name each other, or the volume alone names the claim.
-        for volume in self._kept.get(as_key(key_of(claim)), ()):
+        namespace, own = key_of(claim)
+        for volume in self._kept.get((str(namespace), str(own)), ()):
             if name == name_of(volume) or (not name and storage.is_large_enough(volume, claim)):
                 return volume
         return None
