@@ -219,7 +219,7 @@ def _sharing_in(configuration: Any) -> Sharing:
     if not is_mapping(configuration):
         raise ReadError("it must be a mapping")
     for part, strategy in (("timeSlicing", "time-slicing"), ("mps", "mps")):
-        resources = filter(is_mapping, items(section(configuration, "sharing", part), "resources"))
+        resources = items(section(configuration, "sharing", part), "resources")
         for resource in resources:
             if resource.get("name") == labels.GPU_RESOURCE:
                 if not isinstance(replicas := resource.get("replicas", 1), int):

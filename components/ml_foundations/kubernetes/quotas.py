@@ -6,7 +6,6 @@ Source: kubernetes/kubernetes, pkg/quota/v1/evaluator/core and pkg/quota/v1/gene
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, plural, section, texts
-from ml_foundations.kubernetes.trees import is_mapping
 
 _GROUPS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
@@ -46,7 +45,7 @@ class Uncounted(NamedTuple):
 
 def scoped_to(spec: Manifest) -> str:
     """Return the only objects that a quota counts because of its scopes; nothing if it has none."""
-    requirements = filter(is_mapping, items(section(spec, "scopeSelector"), "matchExpressions"))
+    requirements = items(section(spec, "scopeSelector"), "matchExpressions")
     scopes = {*texts(spec, "scopes"), *(each.get("scopeName") for each in requirements)}
     return ("persistentvolumeclaims" if OF_CLAIMS in scopes else "pods") if scopes else ""
 

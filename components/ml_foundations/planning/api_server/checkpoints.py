@@ -9,7 +9,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import milli, readable
 from ml_foundations.kubernetes.tolerations import untolerated_taints
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
@@ -77,5 +77,5 @@ def selects(configuration: Manifest, node: NodeClass) -> bool:
         UNKNOWN in (value, actual := node.labels.get(key)) or value == actual
         for key, value in wanted.items()
     )
-    tolerations = filter(is_mapping, items(configuration, "tolerations"))
+    tolerations = items(configuration, "tolerations")
     return is_selected and not any(untolerated_taints(tolerations, node.declared_taints))

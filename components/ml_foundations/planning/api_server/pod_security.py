@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import fields
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.refusals import Refusal
@@ -47,7 +47,7 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
 
 def _uses_fabric(template: Manifest) -> bool:
     """Return whether pods mount GKE's folder with NCCL's plugin, for the network between GPUs."""
-    volumes = filter(is_mapping, items(section(template, "spec"), "volumes"))
+    volumes = items(section(template, "spec"), "volumes")
     folders = [str(section(volume, "hostPath").get("path")) for volume in volumes]
     return any(folder.startswith(labels.GKE_NODE_FOLDER) for folder in folders)
 

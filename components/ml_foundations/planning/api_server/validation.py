@@ -176,7 +176,7 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
             continue
         spec = section(service, "spec")
         wanted: list[tuple[str, Any]] = []
-        for port in filter(is_mapping, items(spec, "ports")):
+        for port in items(spec, "ports"):
             wanted.append(("ports", port.get("nodePort")))
         wanted.append(("clusterIP", spec.get("clusterIP")))
         wanted.append(("healthCheckNodePort", spec.get("healthCheckNodePort")))
@@ -413,7 +413,7 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
     subdomain = section(spec, "network").get("subdomain") or name
     named: list[tuple[int, Any]] = []
     """Names of jobs, each with the number of jobs that it may name, from the first."""
-    rules = filter(is_mapping, items(section(spec, "failurePolicy"), "rules"))
+    rules = items(section(spec, "failurePolicy"), "rules")
     for policy in (section(spec, "successPolicy"), *rules):
         named += [(len(names), target) for target in texts(policy, "targetReplicatedJobs")]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []

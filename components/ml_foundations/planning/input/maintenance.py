@@ -18,7 +18,7 @@ def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | No
     policy: Any = cluster.get("maintenancePolicy") or {}
     if any(unknown_paths(policy)) or _keeps_nodes(pool):
         return None
-    exclusions = filter(is_mapping, items(policy, "maintenanceExclusions"))
+    exclusions = items(policy, "maintenanceExclusions")
     excluded = [0.0, *map(_excluded_seconds, exclusions)]
     recurrence = section(policy, "recurringWindow").get("recurrence")
     start = section(policy, "dailyMaintenanceWindow").get("startTime")
@@ -32,7 +32,7 @@ def _keeps_nodes(pool: Manifest) -> bool:
     is_short_lived = section(pool, "nodeConfig").get("flexStart") or pool.get("queuedProvisioning")
     is_manual = section(pool, "management").get("autoUpgrade") is False
     exclusions: list[Manifest] = []
-    for policy in filter(is_mapping, items(pool, "maintenancePolicies")):
+    for policy in items(pool, "maintenancePolicies"):
         exclusions += items(policy, "exclusionUntilEndOfSupports")
     is_excluded = any(each.get("enabled") for each in filter(is_mapping, exclusions))
     return bool(is_short_lived) or is_manual or is_excluded

@@ -337,8 +337,8 @@ def is_running(document: Manifest) -> bool:
 
 def _ignores_evictions(policy: Manifest) -> bool:
     """Return whether evicted pods do not count as failed: the first rule that matches decides."""
-    first = next(filter(is_mapping, items(policy, "rules")), dict[str, Any]())
-    conditions = filter(is_mapping, items(first, "onPodConditions"))
+    first = next(iter(items(policy, "rules")), dict[str, Any]())
+    conditions = items(first, "onPodConditions")
     for condition in conditions:
         wanted = condition.get("type"), condition.get("status", "True")
         if wanted == ("DisruptionTarget", "True"):

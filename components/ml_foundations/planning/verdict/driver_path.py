@@ -35,7 +35,7 @@ def driver_not_found(pods: PodSet, nodes: Sequence[NodeClass]) -> Iterator[Refus
 
 def _missing(container: Manifest) -> str:
     """Return why the folder is missing in a container's variable; empty if it may be there."""
-    variables = filter(is_mapping, items(container, "env"))
+    variables = items(container, "env")
     values = [item.get("value") for item in variables if item.get("name") == _VARIABLE]
     if _PATH in str([container.get("command"), container.get("args")]):
         return ""

@@ -30,7 +30,7 @@ def longest_run(workload: Workload) -> int | None:
 
 def _deadline(workload: Workload) -> int | None:
     """Return the deadline of a Job, or of the Jobs of a JobSet, in seconds."""
-    jobs = filter(is_mapping, items(section(workload.manifest, "spec"), "replicatedJobs"))
+    jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
     found = [section(job, "template", "spec").get("activeDeadlineSeconds") for job in jobs]
     known = [seconds for seconds in found or [workload.deadline] if isinstance(seconds, int)]
     return max(known) if known and len(known) == len(found or [0]) else None
@@ -98,8 +98,8 @@ def _keeps_work(workload: Workload, pod_sets: Sequence[PodSet]) -> bool:
 def writes(spec: Manifest) -> bool:
     """Return whether a container may write to a volume that outlives the pod."""
     written: set[object] = set()
-    for container in filter(is_mapping, items(spec, "containers")):
-        for mount in filter(is_mapping, items(container, "volumeMounts")):
+    for container in items(spec, "containers"):
+        for mount in items(container, "volumeMounts"):
             if mount.get("readOnly") is not True:
                 written.add(mount.get("name"))
     for volume in items(spec, "volumes"):

@@ -198,7 +198,7 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
         if reason in _MAKES_ANYTHING:
             yield {"*"}
         if manifest["kind"] in ("Role", "ClusterRole"):
-            for rule in filter(is_mapping, items(manifest, "rules")):
+            for rule in items(manifest, "rules"):
                 # Example: an ExternalSecret has a controller that makes Secrets, and a Role with
                 # the verb create lets an agent create its resources.
                 if any(unknown_paths(rule)):
@@ -206,7 +206,7 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
                 elif {"*", "create"}.intersection(texts(rule, "verbs")):
                     yield {*texts(rule, "resources")}
         if str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS:
-            subjects = filter(is_mapping, items(manifest, "subjects"))
+            subjects = items(manifest, "subjects")
             if any(subject.get("kind") == "ServiceAccount" for subject in subjects):
                 yield {"*"}
 

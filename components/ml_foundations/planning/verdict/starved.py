@@ -6,7 +6,7 @@ from typing import Any
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli, millis, readable
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
@@ -17,7 +17,7 @@ _LEAST_PER_GPU = {"cpu": 1 * WHOLE, "memory": 4 * 1024**3 * WHOLE}
 
 def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
     """Yield volumes in memory that may outgrow the containers that mount them."""
-    for volume in filter(is_mapping, items(section(pods.template, "spec"), "volumes")):
+    for volume in items(section(pods.template, "spec"), "volumes"):
         source, name = section(volume, "emptyDir"), volume.get("name")
         size: Any = source.get("sizeLimit")
         is_in_memory = source.get("medium") == "Memory"
@@ -45,7 +45,7 @@ def _limits_of_mounting(
     of_pod: Any = section(spec, "resources", "limits").get("memory")
     for key in ("initContainers", "containers"):
         for index, container in enumerate(items(section(pods.template, "spec"), key)):
-            mounts = filter(is_mapping, items(container, "volumeMounts"))
+            mounts = items(container, "volumeMounts")
             if not any(mount.get("name") == volume for mount in mounts):
                 continue
             admitted = stored.get(container.get("name"), {})

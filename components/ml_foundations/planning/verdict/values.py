@@ -146,7 +146,7 @@ def _amount_refusals(spec: Manifest, at: str) -> Iterator[Refusal]:
 
 def _folder_refusals(pods: PodSet) -> Iterator[Refusal]:
     """Yield the sizes of empty folders that are too small."""
-    volumes = filter(is_mapping, items(section(pods.template, "spec"), "volumes"))
+    volumes = items(section(pods.template, "spec"), "volumes")
     for index, volume in enumerate(volumes):
         size: Any = section(volume, "emptyDir").get("sizeLimit")
         path = f"{pods.path}.volumes[{index}].emptyDir.sizeLimit"
