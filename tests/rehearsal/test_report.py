@@ -12,6 +12,7 @@ import pytest
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, PoolGpu
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import name_of
+from ml_foundations.planning.input.iam import GOOGLE_ACCOUNT
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
@@ -115,8 +116,11 @@ def test_placeholders_are_one_line(tmp_path: Path) -> None:
 def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path)
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    inputs = {"name": "dev", "project": "ml-foundations-dev"}
+    project = "ml-foundations-dev"
+    inputs = {"name": "dev", "project": project}
     resources = [
+        {"type": "gcp:compute/network:Network", "inputs": inputs},
+        {"type": GOOGLE_ACCOUNT, "inputs": {"project": project, "accountId": "nodes"}},
         {"type": CLUSTER, "inputs": inputs},
         {"type": NODE_POOL, "inputs": inputs | {"name": "cpu"}},
         {
@@ -127,8 +131,9 @@ def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> N
     ]
     file = stack.state_file(rehearsal)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    assert contents._to_replace(rehearsal) == ["ml-foundations-dev (Cluster dev)"]
+    for order in (resources, resources[::-1]):
+        file.write_text(json.dumps({"checkpoint": {"latest": {"resources": order}}}))
+        assert contents._to_replace(rehearsal) == ["ml-foundations-dev (Account nodes)"]
 
 
 def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:

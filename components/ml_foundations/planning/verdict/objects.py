@@ -32,15 +32,20 @@ def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
     # Google refuses placeholders, or they make a cluster that nobody can reach.
     for type_, inputs in resources:
         if type_.startswith("gcp:"):
-            about = f"{type_.rpartition(':')[2]} {inputs.get('name')}"
+            about = " ".join([type_.rpartition(":")[2], *_names(inputs)])
         elif inputs.get("kind") in _OPENING_KINDS:
             about = full_name(inputs)
         else:
             continue
-        for path, value in leaves({key: inputs[key] for key in inputs.keys() - {"metadata"}}):
+        for path, value in leaves({key: inputs[key] for key in inputs if key != "metadata"}):
             if meaning := placeholder(value):
                 remedy = "Set your own. Only a rehearsal accepts it."
                 yield error(PLACEHOLDER, about, path, f'"{value}" {meaning}', remedy)
+
+
+def _names(inputs: Manifest) -> list[str]:
+    """Return what Google Cloud calls a resource: a grant has no name."""
+    return [str(inputs[key]) for key in ("name", "accountId", "role") if inputs.get(key)][:1]
 
 
 def placeholder(value: Any) -> str:

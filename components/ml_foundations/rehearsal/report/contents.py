@@ -116,10 +116,11 @@ def collect(rehearsal: Rehearsal) -> Report:
 
 
 def _to_replace(rehearsal: Rehearsal) -> list[str]:
-    """Return each placeholder of the deployed stack once, with the first resource that has it."""
+    """Return each placeholder of the deployed stack once, with one resource that has it."""
     resources = [item.resource for item in deployed(rehearsal)]
     users: dict[str, str] = {}
-    for finding in placeholder_findings(resources):
+    # The state lists resources in the order in which they were made, which differs between runs.
+    for finding in sorted(placeholder_findings(resources), key=lambda finding: finding.object):
         value = finding.message.split('"')[1]
         # A link to a resource of the stack contains the placeholder of its project.
         if not value.startswith(_LINKS):
