@@ -22,28 +22,40 @@ from tests.support.cluster import Cluster
 
 COSTS = {"suffered": 360, "copy_checkout": 30, "cluster": 1, "tools": 1}
 """Fixtures of tests that need a replica or its tools, and what such a test takes, beside others."""
+OF_THEIR_OWN = {"copy_checkout", "suffered", "project", "jobset", "outcomes"}
+"""Fixtures that deploy a stack or a program, or start a controller: more than the shared replica."""
+END_TO_END = Path(__file__).parent / "end_to_end"
+"""The tests on one whole stack, which ``make test`` runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "trial: repeats a random trial many times; make trials")
-    config.addinivalue_line(
-        "markers",
-        "replica: needs a replica or its tools; set for the tests that use their fixtures",
-    )
+    for mark in (
+        "replica: needs a replica or its tools",
+        "test_all: needs more than the shared replica; make test-all",
+        "trial: repeats a random trial many times; make trials",
+    ):
+        config.addinivalue_line("markers", mark)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a replica, and begin with the modules that take longest.
+    """Mark each test with its tier, and begin with the modules that take longest.
 
     Begun last, one of them would keep a single worker busy.
     """
     costs: Counter[Path] = Counter()
     for item in items:
-        if used := COSTS.keys() & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if used := COSTS.keys() & fixtures:
             item.add_marker("replica")
             costs[item.path] += max(COSTS[name] for name in used)
+            if END_TO_END not in item.path.parents and not _shares_a_replica(fixtures):
+                item.add_marker("test_all")
     items.sort(key=lambda item: -costs[item.path])
+
+
+def _shares_a_replica(fixtures: set[str]) -> bool:
+    return "cluster" in fixtures and not OF_THEIR_OWN & fixtures
 
 
 @pytest.hookimpl(wrapper=True)

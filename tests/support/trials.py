@@ -1,4 +1,4 @@
-"""Sizes of random trials: a small sample in ``make test``, the whole in ``make trials``."""
+"""Sizes of random trials: a small sample in the tests, the whole in ``make trials``."""
 
 import pytest
 from _pytest.mark import ParameterSet

@@ -1,0 +1,1 @@
+"""Compare the verdicts of two commits on the same cases."""
