@@ -30,6 +30,7 @@ _INTRODUCED = re.compile(r"\*(\w+)\) APILifecycleIntroduced.*\n\treturn (\d+), (
 _DROPPED = re.compile(r"Enabled\((?:\w+)?features\.(\w+)")
 _UNION = re.compile(r"(only|exactly) one of", re.IGNORECASE)
 UNMARKED = {
+    "ContainerStopSignals": "core.v1.Lifecycle.stopSignal",
     "ImageVolume": "core.v1.VolumeSource.image",
     "JobManagedBy": "batch.v1.JobSpec.managedBy",
     "JobSuccessPolicy": "batch.v1.JobSpec.successPolicy",
