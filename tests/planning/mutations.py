@@ -11,18 +11,14 @@ from tests.factories import Manifest
 
 NAMES = ["a", "A", "", "a.b", "-a", "a_b", "x" * 64, "a/b", "a/B/c", "é", "a b"]
 VALUES = [None, (), ("a",), ("a b",), ("a", "b")]
+EXPRESSION: Manifest = {
+    "key": ["app", "a b", "", "k"],
+    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "X"],
+    "values": VALUES,
+}
 SELECTOR: Manifest = {
     "matchLabels": [None, {"app": "web"}, {"app": "x y"}, {"a//b": "x"}, {"k": "v"}],
-    "matchExpressions": [
-        None,
-        (
-            {
-                "key": ["app", "a b", "", "k"],
-                "operator": ["In", "NotIn", "Exists", "DoesNotExist", "X"],
-                "values": VALUES,
-            },
-        ),
-    ],
+    "matchExpressions": [None, (EXPRESSION,)],
 }
 LABEL_KEYS = [None, None, ("app",), ("k",), ("a b",), ("pod-template-hash",)]
 TERM: Manifest = {
@@ -34,28 +30,19 @@ TERM: Manifest = {
     "namespaceSelector": [None, None, SELECTOR],
 }
 PREFERENCE = {"weight": [1, 100, 0, 101], "podAffinityTerm": TERM}
+OF_LABELS: Manifest = {
+    "key": ["zone", "a b", ""],
+    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "X"],
+    "values": [*VALUES, ("1",)],
+}
+OF_FIELDS: Manifest = {
+    "key": ["metadata.name", "x"],
+    "operator": ["In", "NotIn", "Exists"],
+    "values": [("n",), (), ("n", "m"), ("N_",)],
+}
 NODE_TERM: Manifest = {
-    "matchExpressions": [
-        None,
-        (
-            {
-                "key": ["zone", "a b", ""],
-                "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "X"],
-                "values": [*VALUES, ("1",)],
-            },
-        ),
-    ],
-    "matchFields": [
-        None,
-        None,
-        (
-            {
-                "key": ["metadata.name", "x"],
-                "operator": ["In", "NotIn", "Exists"],
-                "values": [("n",), (), ("n", "m"), ("N_",)],
-            },
-        ),
-    ],
+    "matchExpressions": [None, (OF_LABELS,)],
+    "matchFields": [None, None, (OF_FIELDS,)],
 }
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -78,29 +65,11 @@ PORT: Manifest = {
     "name": [None, None, "http", "HTTP", "1", "a--b", "x" * 16],
 }
 AMOUNTS = ["0", "1", "500m", "2", "4Mi", "3Mi", "1.5", "-1"]
+NATIVE = ("cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi", "hugepages-x", "gpu")
+OTHERS = ("ephemeral-storage", "pods", "kubernetes.io/x", "requests.cpu")
+INVALID = ("requests.nvidia.com/gpu", "a b/c", "xkubernetes.io/x")
 RESOURCES = {
-    field: {
-        name: [None, None, None, *AMOUNTS]
-        for name in (
-            *(
-                "cpu",
-                "memory",
-                "nvidia.com/gpu",
-                "hugepages-2Mi",
-                "hugepages-x",
-                "gpu",
-                "ephemeral-storage",
-                "pods",
-            ),
-            *(
-                "kubernetes.io/x",
-                "requests.cpu",
-                "requests.nvidia.com/gpu",
-                "a b/c",
-                "xkubernetes.io/x",
-            ),
-        )
-    }
+    field: {name: [None, None, None, *AMOUNTS] for name in (*NATIVE, *OTHERS, *INVALID)}
     for field in ("requests", "limits")
 }
 OF_POD = {
@@ -111,39 +80,25 @@ PROFILE = {
     "type": ["Localhost", "RuntimeDefault", "Unconfined", "x", None],
     "localhostProfile": [None, None, "p", "/p", "../p", ""],
 }
+SE_LINUX = {"type": [None, "container_t", "x", "container_engine_t"], "user": [None, "x", ""]}
 CONTEXT: Manifest = {
     "runAsUser": [None, None, 0, 1, -1],
     "runAsNonRoot": [None, True, False],
     "seccompProfile": [None, None, PROFILE],
     "appArmorProfile": [None, None, None, PROFILE],
-    "seLinuxOptions": [
-        None,
-        None,
-        {"type": [None, "container_t", "x", "container_engine_t"], "user": [None, "x", ""]},
-    ],
+    "seLinuxOptions": [None, None, SE_LINUX],
 }
+ADDED = [None, ("CHOWN",), ("NET_RAW",), ("NET_BIND_SERVICE",), ("CAP_SYS_ADMIN",)]
 CONTAINER_CONTEXT = CONTEXT | {
     "privileged": [None, None, True, False],
     "allowPrivilegeEscalation": [None, False, True],
-    "capabilities": [
-        None,
-        {
-            "add": [None, ("CHOWN",), ("NET_RAW",), ("NET_BIND_SERVICE",), ("CAP_SYS_ADMIN",)],
-            "drop": [None, ("ALL",), ("CHOWN",)],
-        },
-    ],
+    "capabilities": [None, {"add": ADDED, "drop": [None, ("ALL",), ("CHOWN",)]}],
     "procMount": [None, None, "Default", "Unmasked", "x"],
 }
+GET = {"port": [80, "http", "-x", 0], "scheme": [None, "HTTP", "x"], "host": [None, None, "h", ""]}
 HANDLER: Manifest = {
     "exec": [None, {"command": [("a",), ()]}],
-    "httpGet": [
-        None,
-        {
-            "port": [80, "http", "-x", 0],
-            "scheme": [None, "HTTP", "x"],
-            "host": [None, None, "h", ""],
-        },
-    ],
+    "httpGet": [None, GET],
     "tcpSocket": [None, None, {"port": [80, 70000]}],
     "grpc": [None, None, {"port": [1, 0]}],
 }
@@ -153,20 +108,21 @@ PROBE = HANDLER | {
     "terminationGracePeriodSeconds": [None, None, None, 0, 1],
 }
 MODE = [None, None, 0o777, 0o1000]
+IQN = "iqn.2001-04.com.example"
 ISCSI: Manifest = {
     "targetPortal": ["a", "a", ""],
-    "iqn": [
-        "iqn.2001-04.com.example:a",
-        "iqn.2001-04.com.example:a",
-        "eui.0123456789abcdef",
-        "naa.0",
-        "example",
-        "",
-    ],
+    "iqn": [f"{IQN}:a", f"{IQN}:a", "eui.0123456789abcdef", "naa.0", "example", ""],
     "lun": [0, 5, 256],
-    "initiatorName": [None, None, "iqn.2001-04.com.example:b", "b"],
+    "initiatorName": [None, None, f"{IQN}:b", "b"],
     "chapAuthSession": [None, None, True],
     "secretRef": [None, {"name": "s"}],
+}
+FILE = {"key": ["k", ""], "path": ["p", "/p", "../p"]}
+SECRET = {"secretName": ["s", ""], "defaultMode": MODE, "items": [None, (FILE,)]}
+SOURCE: Manifest = {"secret": [None, {"name": ["s", ""]}], "configMap": [None, {"name": "c"}]}
+FIELD = {
+    "path": ["p", "/p"],
+    "fieldRef": {"fieldPath": ["metadata.name", "metadata.labels", "x"]},
 }
 VOLUMES: list[Any] = [
     {"iscsi": ISCSI},
@@ -175,35 +131,14 @@ VOLUMES: list[Any] = [
     {},
     {"emptyDir": {"sizeLimit": [None, "1Gi", "-1"]}},
     {"hostPath": {"path": ["/a", "", "/a/../b"], "type": [None, "Directory", "x", ""]}},
-    {
-        "secret": {
-            "secretName": ["s", ""],
-            "defaultMode": MODE,
-            "items": [None, ({"key": ["k", ""], "path": ["p", "/p", "../p"]},)],
-        }
-    },
+    {"secret": SECRET},
     {"emptyDir": {}, "configMap": {"name": "c"}},
     {"configMap": {"name": ["c", ""], "defaultMode": MODE}},
     {"persistentVolumeClaim": {"claimName": "c"}},
     {"nfs": {"server": "s", "path": ["/p", "p", ""]}},
     {"csi": {"driver": ["a.b", "A.b", "a_b", ""]}},
-    {
-        "projected": {
-            "sources": (
-                {"secret": [None, {"name": ["s", ""]}], "configMap": [None, {"name": "c"}]},
-            )
-        }
-    },
-    {
-        "downwardAPI": {
-            "items": (
-                {
-                    "path": ["p", "/p"],
-                    "fieldRef": {"fieldPath": ["metadata.name", "metadata.labels", "x"]},
-                },
-            )
-        }
-    },
+    {"projected": {"sources": (SOURCE,)}},
+    {"downwardAPI": {"items": (FIELD,)}},
     {"image": {"reference": ["r", ""]}},
 ]
 VOLUME = [{"name": name, **volume} for name in ("v", "v", "w", "V", "", None) for volume in VOLUMES]
@@ -215,22 +150,14 @@ MOUNT: Manifest = {
     "mountPropagation": [None, None, "None", "Bidirectional", "x"],
 }
 REFERENCE = {"name": ["s", "S", ""], "key": ["k", "", "a/b"]}
+FIELD_PATHS = ["metadata.name", "metadata.x", "metadata.labels['a']", "spec.nodeName"]
 ENV: Manifest = {
     "name": ["A", "A b", "A=b", "", "é", None],
     "value": [None, None, "x"],
     "valueFrom": [
         None,
         {"secretKeyRef": [None, REFERENCE], "configMapKeyRef": [None, None, REFERENCE]},
-        {
-            "fieldRef": {
-                "fieldPath": [
-                    "metadata.name",
-                    "metadata.x",
-                    "metadata.labels['a']",
-                    "spec.nodeName",
-                ]
-            }
-        },
+        {"fieldRef": {"fieldPath": FIELD_PATHS}},
         {"resourceFieldRef": {"resource": ["limits.cpu", "x"]}},
     ],
 }
@@ -362,38 +289,21 @@ def workload(seed: int, namespace: str) -> Manifest:
     if spec["containers"] and at.random() < 0.2:
         own = draw(at, OF_WORKLOAD.get(kind, {}))
     metadata = {"labels": {"app": "web"} | at.choice([{}, {}, {}, {}, {"k": "v"}, {"a b": "v"}])}
+    head = {"name": "w", "namespace": namespace}
     if kind == "Pod":
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "w", "namespace": namespace, **metadata},
-            "spec": spec,
-        }
+        return {"apiVersion": "v1", "kind": kind, "metadata": head | metadata, "spec": spec}
     own |= {"template": {"metadata": metadata, "spec": spec}}
     if kind != "Job":
         own["selector"] = at.choice(
             [{"matchLabels": {"app": "web"}}] * 12 + [{"matchLabels": {"app": "y"}}, {}]
         )
     version = "batch/v1" if kind == "Job" else "apps/v1"
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": "w", "namespace": namespace},
-        "spec": own,
-    }
+    return {"apiVersion": version, "kind": kind, "metadata": head, "spec": own}
 
 
+HARMLESS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 RESTRICTED: Manifest = {
     "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-    "containers": [
-        {
-            "name": "main",
-            "image": "i",
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-            },
-        }
-    ],
+    "containers": [{"name": "main", "image": "i", "securityContext": HARMLESS}],
 }
 """The spec of a pod that every namespace accepts."""

@@ -13,34 +13,33 @@ from tests.factories import (
     pool,
     template,
 )
+from tests.support.cluster_objects import kueue, using
 
-FLAVOR = {
-    "apiVersion": "kueue.x-k8s.io/v1beta2",
-    "kind": "ResourceFlavor",
-    "metadata": {"name": "h100"},
-    "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
-}
+FLAVOR = kueue(
+    "ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}, tolerations=[{"operator": "Exists"}]
+)
 LOCAL = namespaced(
     "kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}
 )
 
 
+def queue_of(group: Manifest, name: str = "team", **spec: Any) -> Manifest:
+    """A ClusterQueue with one group of resources."""
+    given = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]} | spec
+    return kueue("ClusterQueue", name, **given)
+
+
 def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
     resources = [{"name": GPU, "nominalQuota": gpus, **quota}]
-    group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]},
-    }
+    flavors = [{"name": "h100", "resources": resources}]
+    return queue_of({"coveredResources": [GPU], "flavors": flavors}, name)
 
 
 def cohort(name: str, gpus: int, parent: str | None = None, **quota: int) -> Manifest:
     """A Cohort with its own GPUs."""
     groups = cluster_queue(gpus=gpus, **quota)["spec"]["resourceGroups"]
-    spec = {"resourceGroups": groups} | ({"parentName": parent} if parent else {})
-    return {**FLAVOR, "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
+    above = {"parentName": parent} if parent else {}
+    return kueue("Cohort", name, resourceGroups=groups, **above)
 
 
 def of_cohort(name: str, queue: Manifest) -> Manifest:
@@ -70,31 +69,20 @@ BORROWING: list[tuple[list[Manifest], bool]] = [
 
 
 def queued(pods: int) -> Manifest:
-    train = job("train", pods, template(containers=[container(gpu=8)]), gang=True)
-    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
-    return train
+    return waiting(job("train", pods, using(gpu=8), gang=True))
 
 
 def flavor(name: str, gpus: int = 8) -> list[Manifest]:
     """A flavor with a node of so many GPUs."""
-    made = {**FLAVOR, "metadata": {"name": name}, "spec": {"nodeLabels": {"gpu": name}}}
+    made = kueue("ResourceFlavor", name, nodeLabels={"gpu": name})
     return [made, pool(name, 1, {"gpu": name}, gpu=str(gpus))]
 
 
 def offering(*flavors: str, name: str = "team", gpus: int = 8, **spec: Any) -> Manifest:
     """A queue with as many GPUs of each flavor."""
-    made = cluster_queue(name)
-    offered = [
-        {"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors
-    ]
-    return {
-        **made,
-        "spec": {
-            **made["spec"],
-            "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}],
-            **spec,
-        },
-    }
+    resources = [{"name": GPU, "nominalQuota": gpus}]
+    offered = [{"name": each, "resources": resources} for each in flavors]
+    return queue_of({"coveredResources": [GPU], "flavors": offered}, name, **spec)
 
 
 def waiting(made: Manifest, queue: str = "training") -> Manifest:
@@ -104,30 +92,24 @@ def waiting(made: Manifest, queue: str = "training") -> Manifest:
 
 def ring(*replicas: int) -> Manifest:
     """A JobSet of pods with 8 GPUs each."""
-    made = job("ring", 1, template(containers=[container(gpu=8)]))["spec"] | {"completions": 1}
+    made = job("ring", 1, using(gpu=8))["spec"] | {"completions": 1}
     jobs = [
         {"name": f"j{index}", "replicas": count, "template": {"spec": made}}
         for index, count in enumerate(replicas)
     ]
-    return waiting(
-        namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs})
-    )
+    spec = {"replicatedJobs": jobs}
+    return waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec=spec))
 
 
 def server(name: str, gpus: int, queue: str = "training") -> Manifest:
-    return waiting(
-        deployment(
-            name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}
-        ),
-        queue,
-    )
+    pods = using({"app": name}, gpu=gpus)
+    return waiting(deployment(name, 1, pods, strategy={"type": "Recreate"}), queue)
 
 
 def configured(text: str) -> Manifest:
     """The ConfigMap that Kueue reads."""
-    return namespaced(
-        "v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text}
-    )
+    data = {"controller_manager_config.yaml": text}
+    return namespaced("v1", "ConfigMap", "kueue-manager-config", data=data)
 
 
 GROUP, COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"

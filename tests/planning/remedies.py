@@ -20,14 +20,10 @@ class Stack:
         self.about = self.find(kind, name.rpartition("/")[2])
 
     def find(self, kind: str, name: str) -> Document:
-        return next(
-            (
-                each
-                for each in self.documents
-                if (each["kind"], each["metadata"]["name"]) == (kind, name)
-            ),
-            {},
-        )
+        for each in self.documents:
+            if (each["kind"], each["metadata"]["name"]) == (kind, name):
+                return each
+        return {}
 
     @property
     def pod(self) -> Document:
@@ -96,9 +92,8 @@ class Stack:
             self.request(name, amount)
 
     def lower_queue(self, amount: str) -> None:
-        self.about["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = (
-            amount
-        )
+        flavor = self.about["spec"]["resourceGroups"][0]["flavors"][0]
+        flavor["resources"][0]["nominalQuota"] = amount
 
     def raise_queue(self, name: str, queue: str, amount: str) -> None:
         (group,) = self.find("ClusterQueue", queue)["spec"]["resourceGroups"]

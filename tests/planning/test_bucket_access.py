@@ -12,24 +12,23 @@ from ml_foundations.planning.model.workloads import workload_kinds
 from ml_foundations.planning.verdict import program
 from ml_foundations.planning.verdict.findings import Finding
 
-from tests.factories import claim, cluster_wide, container, job, namespaced, template
+from tests.factories import claim, container, job, namespaced, template
 from tests.planning.test_program import cluster, kubernetes
 from tests.planning.test_program import pool as node_pool
 from tests.planning.test_train_jobs import runtime, train_job
 from tests.rehearsal import secret_pods
+from tests.support.cluster_objects import namespace, volume
 
 Manifest = dict[str, Any]
 FUSE = "gcsfuse.csi.storage.gke.io"
 POOL = "p.svc.id.goog"
 PRINCIPALS = f"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/{POOL}"
 GOOGLE = "trainer@p.iam.gserviceaccount.com"
-GKE = [
-    cluster(
-        addonsConfig={"gcsFuseCsiDriverConfig": {"enabled": True}},
-        workloadIdentityConfig={"workloadPool": POOL},
-    ),
-    node_pool("n2-standard-32", nodes=4),
-]
+ON_GKE = cluster(
+    addonsConfig={"gcsFuseCsiDriverConfig": {"enabled": True}},
+    workloadIdentityConfig={"workloadPool": POOL},
+)
+GKE = [ON_GKE, node_pool("n2-standard-32", nodes=4)]
 BUCKET = "gcp:storage/bucket:Bucket", {"name": "weights"}
 MADE = "gcp:serviceaccount/account:Account", {"accountId": "trainer", "project": "p"}
 RULES = ("bucket-access", "workload-identity")
@@ -72,20 +71,12 @@ def inline(**csi: Any) -> tuple[Manifest, list[Manifest]]:
 
 def claimed(**csi: Any) -> tuple[Manifest, list[Manifest]]:
     """A bucket by a claim and a PersistentVolume."""
-    source = {"driver": FUSE, "volumeHandle": "weights:eu", **csi}
-    spec = {
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "none",
-        "capacity": {"storage": "1Gi"},
+    many: Any = {"mode": "ReadWriteMany", "storageClassName": "none"}
+    bound = {
         "claimRef": {"namespace": "team", "name": "data"},
-        "csi": source,
+        "csi": {"driver": FUSE, "volumeHandle": "weights:eu", **csi},
     }
-    wanted: Manifest = {"volumeName": "pv", "storageClassName": "none"}
-    wanted |= {"resources": {"requests": {"storage": "1Gi"}}}
-    objects = [
-        claim(mode="ReadWriteMany", **wanted),
-        cluster_wide("v1", "PersistentVolume", "pv", spec=spec),
-    ]
+    objects = [claim(volumeName="pv", **many), volume(**many, **bound)]
     return {"persistentVolumeClaim": {"claimName": "data"}}, objects
 
 
@@ -138,8 +129,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def findings(
     objects: list[Manifest], *more: Resource, gke: list[Resource] | None = None
 ) -> list[Finding]:
-    team = cluster_wide("v1", "Namespace", "team")
-    found = [*(GKE if gke is None else gke), *map(kubernetes, [team, *objects]), *more]
+    found = [*(GKE if gke is None else gke), *map(kubernetes, [namespace(), *objects]), *more]
     found = [resource for resource in found if is_judged(resource[0])]
     return [each for each in program.judge_program(found).findings if each.rule in RULES]
 
@@ -260,9 +250,8 @@ def test_the_role_allows_what_the_mount_needs(
 
 
 def test_a_role_that_reads_only_may_do_with_a_mount_that_does() -> None:
-    (found,) = along(
-        "direct", train(), without="role", changed=on_bucket(DIRECT, "roles/storage.objectViewer")
-    )
+    reading = on_bucket(DIRECT, "roles/storage.objectViewer")
+    (found,) = along("direct", train(), without="role", changed=reading)
     assert "write to the bucket weights" in found.message and "mount it read-only" in found.remedy
 
 
@@ -332,10 +321,7 @@ def test_the_account_default_of_others_may_have_a_google_account() -> None:
     assert told(existing, gke=[]) == [("bucket-access", "warning")]
     existing[0]["metadata"]["namespace"] = "theirs"
     assert told(existing, gke=[]) == []
-    patch = (
-        "kubernetes:core/v1:ServiceAccountPatch",
-        account(GOOGLE, "default") | {"kind": "ServiceAccount"},
-    )
+    patch = "kubernetes:core/v1:ServiceAccountPatch", account(GOOGLE, "default")
     assert told(train(account=""), patch) == []
     assert told(train(account=""), ("kubernetes:core/v1:ServiceAccount", account(name="default")))
 

@@ -10,34 +10,25 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import CANNOT, FITS, container, job, template
+from tests.factories import CANNOT, FITS, Manifest, cluster_wide, container, job, template
+from tests.planning.test_program import kubernetes
+from tests.support.cluster_objects import namespace
 
 LABEL = "cloud.google.com/compute-class"
 TAINT = {"key": LABEL, "value": "any", "effect": "NO_SCHEDULE"}
-L4 = {
-    "type": "nvidia-l4",
-    "count": 1,
-    "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"},
-}
-
-
-def kubernetes(manifest: dict[str, Any]) -> Resource:
-    return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
+L4 = {"type": "nvidia-l4", "count": 1}
+L4 |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"}}
 
 
 def cluster(**inputs: Any) -> Resource:
-    return CLUSTER, {
-        "name": "c",
-        "location": "us-central1",
-        "removeDefaultNodePool": True,
-        **inputs,
-    }
+    given = {"name": "c", "location": "us-central1", "removeDefaultNodePool": True}
+    return CLUSTER, given | inputs
 
 
-TEAM = kubernetes({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+TEAM = kubernetes(namespace())
 
 
-def pool_of_class(name: str, zones: Any = None, **config: Any) -> dict[str, Any]:
+def pool_of_class(name: str, zones: Any = None, **config: Any) -> Manifest:
     own = {"labels": {LABEL: "any"}, "taints": [TAINT], "guestAccelerators": [L4]}
     return {
         "name": name,
@@ -48,27 +39,33 @@ def pool_of_class(name: str, zones: Any = None, **config: Any) -> dict[str, Any]
     }
 
 
-def class_of(*priorities: Any, **spec: Any) -> dict[str, Any]:
-    manifest = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass"}
-    return {**manifest, "metadata": {"name": "any"}, "spec": {"priorities": priorities, **spec}}
+def class_of(*priorities: Any, **spec: Any) -> Manifest:
+    spec = {"priorities": priorities, **spec}
+    return cluster_wide("cloud.google.com/v1", "ComputeClass", "any", spec=spec)
+
+
+OF_P = class_of({"nodepools": ["p"]})
+ANYWAY = class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway")
+FLEX_START = {"flexStart": {"enabled": True}}
+IN_A, IN_B = ({"location": {"zones": [f"us-central1-{zone}"]}} for zone in "ab")
+LATEST = {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+NO_RESERVATION = {"consumeReservationType": "NO_RESERVATION"}
 
 
 SPECIFIC = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": ["r"]}
 BLOCK = SPECIFIC | {"values": ["projects/p/reservations/r/reservationBlocks/b"]}
 NAMED = {"affinity": "Specific", "specific": [{"name": "r"}]}
 IN_ZONE = {"affinity": "Specific", "specific": [{"name": "r", "zones": ["us-central1-b"]}]}
-NAMED_BLOCK = {
-    "affinity": "Specific",
-    "specific": [{"name": "r", "project": "p", "reservationBlock": {"name": "b"}}],
-}
+OF_BLOCK = {"name": "r", "project": "p", "reservationBlock": {"name": "b"}}
+NAMED_BLOCK = {"affinity": "Specific", "specific": [OF_BLOCK]}
 
-EQUAL: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+EQUAL: dict[str, tuple[Manifest, Manifest, Manifest]] = {
     # A priority, a pool that equals it, and one that does not.
     "machineType": ({"machineType": "g2-standard-8"}, {}, {"machineType": "g2-standard-16"}),
     "machineFamily": ({"machineFamily": "g2"}, {}, {"machineType": "a2-highgpu-1g"}),
     "spot": ({"spot": True}, {"spot": True}, {}),
     "no spot": ({"spot": False}, {}, {"spot": True}),
-    "flexStart": ({"flexStart": {"enabled": True}}, {"flexStart": True}, {}),
+    "flexStart": (FLEX_START, {"flexStart": True}, {}),
     "maxRunDurationSeconds": (
         {"maxRunDurationSeconds": 3600},
         {"maxRunDuration": "3600s"},
@@ -82,13 +79,9 @@ EQUAL: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "driver": (
         {"gpu": {"type": "nvidia-l4", "count": 1, "driverVersion": "default"}},
         {},
-        {
-            "guestAccelerators": [
-                L4 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
-            ]
-        },
+        {"guestAccelerators": [L4 | LATEST]},
     ),
-    "zones": ({"location": {"zones": ["us-central1-a"]}}, {}, {"zones": ["us-central1-b"]}),
+    "zones": (IN_A, {}, {"zones": ["us-central1-b"]}),
     "more zones": (
         {"location": {"zones": ["us-central1-b", "us-central1-a"]}},
         {"zones": ["us-central1-a", "us-central1-b"]},
@@ -107,7 +100,7 @@ EQUAL: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     ),
     "no reservation": (
         {"reservations": {"affinity": "None"}},
-        {"reservationAffinity": {"consumeReservationType": "NO_RESERVATION"}},
+        {"reservationAffinity": NO_RESERVATION},
         {"reservationAffinity": SPECIFIC},
     ),
     "nodepools": ({"nodepools": ["x", "p"]}, {}, {"name": "q"}),
@@ -121,7 +114,7 @@ def test_a_reservation_of_the_own_project_has_no_project() -> None:
     assert differences({"reservations": named}, {**own, "project": "q"})
 
 
-def made(config: dict[str, Any]) -> dict[str, Any]:
+def made(config: Manifest) -> Manifest:
     config = dict(config)
     return pool_of_class(config.pop("name", "p"), config.pop("zones", None), **config)
 
@@ -157,32 +150,36 @@ def test_priorities_have_the_zones_of_the_defaults() -> None:
     assert matched(manifest, pool_of_class("p", ["us-central1-b"])) == 0
 
 
-def reasons(manifest: dict[str, Any], *pools: dict[str, Any]) -> list[str]:
-    return [condition.reason for condition in conditions(manifest, pools)]
+NO_GROUPS = "NapDisabledAndNoMatchingNodegroups"
+CREATED: Manifest = {"nodePoolAutoCreation": {"enabled": True}}
 
 
-def test_conditions_are_those_of_the_autoscaler() -> None:
-    named = class_of({"nodepools": ["p"]})
-    assert reasons(named, pool_of_class("p")) == []
-    assert reasons(named) == ["NodePoolNotExist", "NapDisabledAndNoMatchingNodegroups"]
-    fixed = {**pool_of_class("p"), "autoscaling": None}
-    assert reasons(named, fixed) == ["NodePoolNotExist"]
-    assert reasons(named, pool_of_class("p", labels={})) == [
-        "CrdLabelNotMatching",
-        "NapDisabledAndNoMatchingNodegroups",
-    ]
-    assert reasons(named, pool_of_class("p", taints=[])) == ["TaintMissing"]
-    other = [TAINT | {"value": "other"}]
-    assert reasons(named, pool_of_class("p", taints=other)) == ["TaintValueNotMatching"]
-    both = (pool_of_class("p"), pool_of_class("q"))
-    assert reasons(named, *both) == ["NodepoolWillNeverScaleUp"]
-    assert reasons(class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), *both) == []
-    created = class_of({"spot": True}, nodePoolAutoCreation={"enabled": True})
-    assert reasons(created) == []
-    assert reasons(class_of({"spot": True})) == ["NapDisabledAndNoMatchingNodegroups"]
+@pytest.mark.parametrize(
+    ("manifest", "pools", "expected"),
+    [
+        (OF_P, [pool_of_class("p")], []),
+        (OF_P, [], ["NodePoolNotExist", NO_GROUPS]),
+        (OF_P, [{**pool_of_class("p"), "autoscaling": None}], ["NodePoolNotExist"]),
+        (OF_P, [pool_of_class("p", labels={})], ["CrdLabelNotMatching", NO_GROUPS]),
+        (OF_P, [pool_of_class("p", taints=[])], ["TaintMissing"]),
+        (
+            OF_P,
+            [pool_of_class("p", taints=[TAINT | {"value": "other"}])],
+            ["TaintValueNotMatching"],
+        ),
+        (OF_P, [pool_of_class("p"), pool_of_class("q")], ["NodepoolWillNeverScaleUp"]),
+        (ANYWAY, [pool_of_class("p"), pool_of_class("q")], []),
+        (class_of({"spot": True}, **CREATED), [], []),
+        (class_of({"spot": True}), [], [NO_GROUPS]),
+    ],
+)
+def test_conditions_are_those_of_the_autoscaler(
+    manifest: Manifest, pools: list[Manifest], expected: list[str]
+) -> None:
+    assert [condition.reason for condition in conditions(manifest, pools)] == expected
 
 
-def declared(manifest: dict[str, Any], *pools: dict[str, Any], **inputs: Any) -> Verdicts:
+def declared(manifest: Manifest, *pools: Manifest, **inputs: Any) -> Verdicts:
     resources: list[Resource] = [(NODE_POOL, pool) for pool in pools]
     return judge_program([cluster(**inputs), *resources, kubernetes(manifest)])
 
@@ -192,7 +189,7 @@ def of_classes(verdicts: Verdicts) -> list[Finding]:
     return [finding for finding in verdicts.findings if finding.rule in rules]
 
 
-def running(refused: int, right: int, **priority: Any) -> dict[str, Any]:
+def running(refused: int, right: int, **priority: Any) -> Manifest:
     """A class whose nodes run too long or too shortly, and one whose nodes just do not."""
     both = []
     for seconds in (refused, right):
@@ -202,77 +199,68 @@ def running(refused: int, right: int, **priority: Any) -> dict[str, Any]:
     return {f"{refused} seconds": ("compute-class", words, *both)}
 
 
+FLEX_OR_P = class_of({"spot": True, **FLEX_START}, {"nodepools": ["p"]})
+WITHOUT_GPUS = pool_of_class("p", machineType="n2-standard-8", guestAccelerators=None)
+NOT_SPOT = class_of({"spot": True, "flexStart": {"enabled": False}})
 CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
     # The rule, a word of the message, a class with pools that breaks it, and one that does not.
     "no such pool": (
         "compute-class",
         "the node pool spt does not exist",
         [class_of({"nodepools": ["p"]}, {"nodepools": ["spt"]}), pool_of_class("p")],
-        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+        [OF_P, pool_of_class("p")],
     ),
     "unequal zones": (
         "compute-class",
         "p has another location.zones",
-        [
-            class_of({"location": {"zones": ["us-central1-b"]}}, {"nodepools": ["p"]}),
-            pool_of_class("p"),
-        ],
-        [class_of({"location": {"zones": ["us-central1-a"]}}), pool_of_class("p")],
+        [class_of(IN_B, {"nodepools": ["p"]}), pool_of_class("p")],
+        [class_of(IN_A), pool_of_class("p")],
     ),
     "unequal in two": (
         "compute-class",
         "p has another spot and flexStart",
-        [
-            class_of({"spot": True, "flexStart": {"enabled": True}}, {"nodepools": ["p"]}),
-            pool_of_class("p"),
-        ],
+        [FLEX_OR_P, pool_of_class("p")],
         [class_of({"spot": True}), pool_of_class("p", spot=True)],
     ),
     "a pool without a priority": (
         "compute-class",
         "q matches no priority, so it never grows",
-        [class_of({"nodepools": ["p"]}), pool_of_class("p"), pool_of_class("q")],
+        [OF_P, pool_of_class("p"), pool_of_class("q")],
         [class_of({"nodepools": ["p", "q"]}), pool_of_class("p"), pool_of_class("q")],
     ),
     "no label": (
         "compute-class-pool",
         "lacks the label",
-        [class_of({"nodepools": ["p"]}), pool_of_class("p", labels={})],
-        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+        [OF_P, pool_of_class("p", labels={})],
+        [OF_P, pool_of_class("p")],
     ),
     "no taint": (
         "compute-class-pool",
         "lacks the taint",
-        [class_of({"nodepools": ["p"]}), pool_of_class("p", taints=[])],
-        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+        [OF_P, pool_of_class("p", taints=[])],
+        [OF_P, pool_of_class("p")],
     ),
     "spot and flex-start": (
         "compute-class",
         "flexStart excludes spot",
-        [
-            class_of({"spot": True, "flexStart": {"enabled": True}}, {"nodepools": ["p"]}),
-            pool_of_class("p"),
-        ],
-        [class_of({"spot": True, "flexStart": {"enabled": False}}), pool_of_class("p", spot=True)],
+        [FLEX_OR_P, pool_of_class("p")],
+        [NOT_SPOT, pool_of_class("p", spot=True)],
     ),
-    **running(599, 600, flexStart={"enabled": True}),
-    **running(604801, 604800, flexStart={"enabled": True}),
+    **running(599, 600, **FLEX_START),
+    **running(604801, 604800, **FLEX_START),
     **running(29, 30),
     **running(10368001, 10368000),
     "other nodes": (
         "scale-up-anyway",
         "pods with GPUs still wait",
-        [class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), pool_of_class("p")],
+        [ANYWAY, pool_of_class("p")],
         [class_of({"nodepools": ["p"]}, whenUnsatisfiable="DoNotScaleUp"), pool_of_class("p")],
     ),
     "other nodes without GPUs": (
         "scale-up-anyway",
         "pods with GPUs still wait",
-        [class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), pool_of_class("p")],
-        [
-            class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"),
-            pool_of_class("p", machineType="n2-standard-8", guestAccelerators=None),
-        ],
+        [ANYWAY, pool_of_class("p")],
+        [ANYWAY, WITHOUT_GPUS],
     ),
 }
 
@@ -289,18 +277,15 @@ def test_the_proof_refuses_what_never_has_nodes(case: str) -> None:
 def test_a_priority_that_is_not_known_is_not_judged() -> None:
     assert not of_classes(declared(class_of({"nodepools": [UNKNOWN]}), pool_of_class("p")))
     unknown_zone = {"name": "p", "nodeLocations": UNKNOWN}
-    in_zone = class_of({"location": {"zones": ["us-central1-b"]}})
-    assert not of_classes(declared(in_zone, pool_of_class("p") | unknown_zone))
+    assert not of_classes(declared(class_of(IN_B), pool_of_class("p") | unknown_zone))
 
 
 def test_pools_that_gke_makes_or_that_are_not_shown_may_match() -> None:
     manifest = class_of({"nodepools": ["p"]}, {"spot": True}, {"nodepools": ["theirs"]})
     nap = {"clusterAutoscaling": {"enabled": True}}
     assert not of_classes(declared(manifest, pool_of_class("p"), **nap))
-    created = class_of({"spot": True}, nodePoolAutoCreation={"enabled": True})
-    assert not of_classes(declared(created))
-    spec = {"nodePoolAutoCreation": {"enabled": True}}
-    created = class_of({"nodepools": ["p"]}, {"spot": True}, **spec)
+    assert not of_classes(declared(class_of({"spot": True}, **CREATED)))
+    created = class_of({"nodepools": ["p"]}, {"spot": True}, **CREATED)
     assert not of_classes(declared(created, pool_of_class("p")))
     on_existing = judge_program([(NODE_POOL, pool_of_class("p")), kubernetes(manifest)])
     assert not of_classes(on_existing)
@@ -308,9 +293,7 @@ def test_pools_that_gke_makes_or_that_are_not_shown_may_match() -> None:
 
 @pytest.mark.parametrize(("begins", "is_old"), [("1.30.2", True), ("1.30.3-gke.1451000", False)])
 def test_classes_need_a_cluster_that_has_them(begins: str, is_old: bool) -> None:
-    found = of_classes(
-        declared(class_of({"nodepools": ["p"]}), pool_of_class("p"), minMasterVersion=begins)
-    )
+    found = of_classes(declared(OF_P, pool_of_class("p"), minMasterVersion=begins))
     assert [finding.rule for finding in found] == ["version"] * is_old
 
 
@@ -324,11 +307,9 @@ OF_CLASS = {"key": LABEL, "value": "any", "effect": "NoSchedule"}
 
 
 def test_pods_of_a_class_run_on_its_pools_alone() -> None:
-    pools = [
-        (NODE_POOL, pool_of_class("p")),
-        (NODE_POOL, pool_of_class("q", labels={}, taints=[])),
-    ]
-    given = [cluster(), TEAM, *pools, kubernetes(class_of({"nodepools": ["p"]}))]
+    plain = pool_of_class("q", labels={}, taints=[])
+    pools = [(NODE_POOL, pool_of_class("p")), (NODE_POOL, plain)]
+    given = [cluster(), TEAM, *pools, kubernetes(OF_P)]
     assert judge_program([*given, train("any", OF_CLASS)]).stack is FITS
     # GKE adds the toleration to pods that select the class.
     assert judge_program([*given, train("any")]).stack is FITS

@@ -16,6 +16,7 @@ from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 
 from tests.factories import Manifest
+from tests.support.cluster_objects import policy
 
 PROXIES: Any = (
     SUBNETWORK,
@@ -33,24 +34,30 @@ def service(name: str, **given: Any) -> InferenceServiceSpec:
 CHAT, CODE = service("chat"), service("code", port=9000, health_path="/ready")
 
 
-def stack() -> list[Manifest]:
-    """Two servers behind one gateway, in the closed namespace of a team."""
-    team = check(TeamNamespaceSpec, "team", {"namespace": "serving", **TEAM})
-    gateway = {
+def gateway_of(*servers: InferenceServiceSpec) -> InferenceGatewaySpec:
+    """A gateway of servers."""
+    given = {
         "gateway_name": "llm",
         "namespace": "serving",
-        "servers": [CHAT.model_server, CODE.model_server],
+        "servers": [server.model_server for server in servers],
         "proxy_only_cidr": "10.21.0.0/23",
     }
-    made = check(InferenceGatewaySpec, "gateway", gateway)
-    specs = (team, CHAT, CODE, made)
+    return check(InferenceGatewaySpec, "gateway", given)
+
+
+def behind_gateway(*servers: InferenceServiceSpec, is_closed: bool = True) -> list[Manifest]:
+    """Servers behind one gateway, in the closed namespace of a team."""
+    team = check(TeamNamespaceSpec, "team", {"namespace": "serving", **TEAM})
+    specs = (*([team] if is_closed else []), *servers, gateway_of(*servers))
     return [copy.deepcopy(each) for spec in specs for each in spec.manifests()]
 
 
+def stack() -> list[Manifest]:
+    return behind_gateway(CHAT, CODE)
+
+
 def one(objects: list[Manifest], kind: str, name: str) -> Any:
-    (found,) = (
-        each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name
-    )
+    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -250,22 +257,13 @@ def test_a_gateway_of_another_controller_asks_and_closes_nothing() -> None:
     assert findings(objects) == []
 
 
-def divided(**given: Any) -> list[Manifest]:
+def divided() -> list[Manifest]:
     """A server with prefill and decode behind a gateway, in the closed namespace of a team."""
-    team = check(TeamNamespaceSpec, "team", {"namespace": "serving", **TEAM})
-    server = service("chat", gpus=1, prefill={"replicas": 2}, **given)
-    gateway = {
-        "gateway_name": "llm",
-        "namespace": "serving",
-        "servers": [server.model_server],
-        "proxy_only_cidr": "10.21.0.0/23",
-    }
-    made = check(InferenceGatewaySpec, "gateway", gateway)
-    return [copy.deepcopy(each) for spec in (team, server, made) for each in spec.manifests()]
+    return behind_gateway(service("chat", gpus=1, prefill={"replicas": 2}))
 
 
 def closing(*open_ports: int) -> Manifest:
-    """Return a policy that closes prefill pods to decode pods, except for some ports."""
+    """Return the spec of a policy that closes prefill pods to decode pods, except for some ports."""
     apart = {"matchExpressions": [{"key": ROLE, "operator": "DoesNotExist"}]}
     ports = [{"port": port, "protocol": "TCP"} for port in open_ports]
     rules: list[Manifest] = [{"from": [{"podSelector": apart}]}, {"from": [BLOCKS]}]
@@ -285,13 +283,11 @@ BLOCKS: Manifest = {"ipBlock": {"cidr": GOOGLE_PROXIES[1]}}
 def test_prefill_pods_are_reached_by_decode_pods(ports: tuple[int, ...], count: int) -> None:
     assert findings(divided()) == []
     objects = [each for each in divided() if each["kind"] != "NetworkPolicy"]
-    metadata = {"name": "closed", "namespace": "serving"}
-    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata}
-    found = inference_gateway_findings(
-        [*objects, policy | {"spec": closing(*ports)}], [], has_policies=True
-    )
-    closed = [each for each in found if "to Deployment serving/chat, which" in each.message]
-    assert [each.rule for each in closed] == ["network-policy"] * count
+    closed = policy("closed", **closing(*ports))
+    closed["metadata"]["namespace"] = "serving"
+    found = inference_gateway_findings([*objects, closed], [], has_policies=True)
+    refused = [each.rule for each in found if "to Deployment serving/chat, which" in each.message]
+    assert refused == ["network-policy"] * count
 
 
 def test_prefill_pods_in_no_pool_are_reported() -> None:
@@ -303,14 +299,7 @@ def test_prefill_pods_in_no_pool_are_reported() -> None:
 
 def test_a_group_behind_a_gateway_is_known_by_its_leader() -> None:
     server = service("chat", gpus=8, nodes=2, arguments=["-tp=16"])
-    gateway = {
-        "gateway_name": "llm",
-        "namespace": "serving",
-        "servers": [server.model_server],
-        "proxy_only_cidr": "10.21.0.0/23",
-    }
-    made = check(InferenceGatewaySpec, "gateway", gateway)
-    objects = [copy.deepcopy(each) for spec in (server, made) for each in spec.manifests()]
+    objects = behind_gateway(server, is_closed=False)
     assert findings(objects) == []
     one(objects, "InferencePool", "chat")["spec"]["selector"]["matchLabels"].popitem()
     refused = [("inference-pool", "InferencePool serving/chat", "warning")]

@@ -14,10 +14,20 @@ from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 
-from tests.factories import container, daemon_set, deployment, limit_range, node, pool, template
+from tests.factories import (
+    claim,
+    container,
+    daemon_set,
+    deployment,
+    limit_range,
+    node,
+    pool,
+    template,
+)
 from tests.planning.test_program import cluster, judge_program, kubernetes
 from tests.planning.test_program import pool as node_pool
 from tests.support.checkout import CHECKOUT
+from tests.support.cluster_objects import mounted, namespace, taint, volume, web
 from tests.support.parts import manifest_of
 
 Manifest = dict[str, Any]
@@ -88,38 +98,23 @@ def prefetch(entry: Injection) -> None:
     assert resources == {"requests": dict(entry.requests), "limits": dict(entry.limits)}
     spec, _ = stored(server(bucket()))
     assert len(items(spec, "initContainers")) == 1
-    claim, volume = profiled()
-    spec, _ = stored(
-        server([{"name": "b", "persistentVolumeClaim": {"claimName": "r1"}}]), claim, volume
-    )
+    spec, _ = stored(server(**mounted("r1")), *profiled())
     assert [each["name"] for each in items(spec, "initContainers")][1] == entry.container
 
 
 def profiled() -> list[Manifest]:
-    common = {"storageClassName": "gcsfusecsi-serving", "accessModes": ["ReadOnlyMany"]}
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "r1", "namespace": "team"},
-        "spec": common | {"volumeName": "r1", "resources": {"requests": {"storage": "1Gi"}}},
+    common: Any = {"mode": "ReadOnlyMany", "storageClassName": "gcsfusecsi-serving"}
+    bound: Any = {
+        "claimRef": {"namespace": "team", "name": "r1"},
+        "csi": {"driver": FUSE, "volumeHandle": "weights"},
     }
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "r1"},
-        "spec": common
-        | {
-            "capacity": {"storage": "1Gi"},
-            "claimRef": {"namespace": "team", "name": "r1"},
-            "csi": {"driver": FUSE, "volumeHandle": "weights"},
-        },
-    }
-    return [claim, volume]
+    return [claim("r1", **common, volumeName="r1"), volume("r1", **common, **bound)]
 
 
-def access(
-    bucket: Any = "weights", member: Any = f"serviceAccount:service-1{SERVICE_AGENT}"
-) -> Any:
+AGENT = f"serviceAccount:service-1{SERVICE_AGENT}"
+
+
+def access(bucket: Any = "weights", member: Any = AGENT) -> Any:
     type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
     return type_, {"bucket": bucket, "role": "projects/p/roles/scan", "member": member}
 
@@ -138,9 +133,6 @@ def scan(entry: Injection) -> None:
         assert gated(granted) == []
     project = "gcp:projects/iAMMember:IAMMember", access()[1] | {"bucket": None}
     assert gated(project) == []
-
-
-MULTI = "multi-network"
 
 
 def interfaces(entry: Injection) -> None:
@@ -185,29 +177,22 @@ def folders(entry: Injection) -> None:
 CLASS = "cloud.google.com/compute-class"
 IN_CLASS = GKE | {CLASS: "gpus"}
 OF_CLASS = node("n", IN_CLASS, cpu="64", memory="512Gi")
-OF_CLASS["spec"] = {"taints": [{"key": CLASS, "value": "gpus", "effect": "NoSchedule"}]}
+OF_CLASS = node("n", IN_CLASS, [taint(CLASS, "gpus")], cpu="64", memory="512Gi")
 
 
-def runs(made: Manifest, **namespace_labels: str) -> bool:
+def runs(made: Manifest, **labels: str) -> bool:
     """Whether pods run on the node of a class, in a namespace with labels."""
-    keys = {
-        f"cloud.google.com/{key.replace('_', '-')}": name for key, name in namespace_labels.items()
-    }
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": keys}}
-    return judge([made, OF_CLASS, team]).stack is Verdict.FITS
+    keys = {f"cloud.google.com/{key.replace('_', '-')}": name for key, name in labels.items()}
+    return judge([made, OF_CLASS, namespace(**keys)]).stack is Verdict.FITS
 
 
 def class_toleration(entry: Injection) -> None:
     expression = {"key": entry.toleration, "operator": "In", "values": ["gpus"]}
     selector: Manifest = {"nodeSelector": {entry.toleration: "gpus"}}
     affinity: Manifest = {"affinity": node_affinity(expression)}
-    for selecting, expected in (
-        (selector, True),
-        (affinity, True),
-        ({"affinity": node_affinity(expression | {"operator": "NotIn"})}, False),
-        ({}, False),
-    ):
-        assert runs(deployment("web", 1, template(**selecting))) is expected
+    other: Manifest = {"affinity": node_affinity(expression | {"operator": "NotIn"})}
+    for selecting, expected in ((selector, True), (affinity, True), (other, False), ({}, False)):
+        assert runs(web(**selecting)) is expected
     # The controller of a DaemonSet reads the template, which GKE does not change.
     for selecting in (selector, affinity):
         found = judge([daemon_set("agent", template(**selecting)), OF_CLASS])
@@ -215,19 +200,16 @@ def class_toleration(entry: Injection) -> None:
 
 
 def default_class(entry: Injection) -> None:
-    web = deployment("web", 1, template())
     assert entry.selector == CLASS
-    assert runs(web, default_compute_class="gpus")
-    assert runs(web, default_compute_class_non_daemonset="gpus")
-    assert not runs(web, default_compute_class="other")
-    assert not runs(web)
-    other = deployment("web", 1, template(nodeSelector={CLASS: "other"}))
-    assert not runs(other, default_compute_class="gpus")
+    assert runs(web(), default_compute_class="gpus")
+    assert runs(web(), default_compute_class_non_daemonset="gpus")
+    assert not runs(web(), default_compute_class="other")
+    assert not runs(web())
+    assert not runs(web(nodeSelector={CLASS: "other"}), default_compute_class="gpus")
     tolerant = template(tolerations=[{"operator": "Exists"}])
     plain = node("plain", GKE)
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     for key, count in (("default-compute-class", 1), ("default-compute-class-non-daemonset", 2)):
-        team["metadata"] |= {"labels": {f"cloud.google.com/{key}": "gpus"}}
+        team = namespace(**{f"cloud.google.com/{key}": "gpus"})
         world = Cluster([daemon_set("agent", tolerant), OF_CLASS, plain, team], [])
         ((_, pod),) = Admission(world, []).admit(world.workloads[0]).pod_sets
         # Its controller creates a pod for the other node, which the pod then does not select.
@@ -281,12 +263,9 @@ GOLDENS = sorted((CHECKOUT / "tests" / "golden").rglob("*.yaml"))
 
 def test_no_team_limits_what_gke_adds_to_the_pods_of_any_component() -> None:
     """Every pod of every stack, example and workload, in a team's namespace with its LimitRange."""
-    limits = manifest_of(
-        TeamNamespaceSpec.model_validate(
-            {"namespace": "team", "gpus": 8, "cpu": "64", "memory": "1Ti", "storage": "1Ti"}
-        ),
-        "LimitRange",
-    )
+    amounts = {"gpus": 8, "cpu": "64", "memory": "1Ti", "storage": "1Ti"}
+    team = TeamNamespaceSpec.model_validate({"namespace": "team", **amounts})
+    limits = manifest_of(team, "LimitRange")
     count = 0
     for path in GOLDENS:
         for made in pods_in([*yaml.safe_load_all(path.read_text())]):

@@ -1,16 +1,21 @@
 """Kueue's quotas: what a queue can never admit, and where it sends what it admits."""
 
-import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.input.program import objects_of
 
 from tests.factories import (
+    CANNOT,
+    FITS,
     GPU,
+    OPEN,
     Manifest,
+    cluster_wide,
     container,
     deployment,
     job,
@@ -34,63 +39,54 @@ from tests.planning.queues import (
     server,
     waiting,
 )
+from tests.support.cluster_objects import kueue, taint, using
+from tests.support.findings import told
 
 NODES = pool("h100", 4, {"gpu": "h100"}, [{"key": "reserved", "effect": "NoSchedule"}], gpu="8")
 
 
+def verdict(*documents: Manifest) -> Verdict:
+    """The verdict on the first workload, with a queue's flavor, LocalQueue and nodes."""
+    return judge([*documents, FLAVOR, LOCAL, NODES]).workloads[0].verdict
+
+
 @pytest.mark.parametrize(("queues", "is_enough"), BORROWING)
 def test_quotas_of_a_queue_and_what_it_borrows(queues: list[Manifest], is_enough: bool) -> None:
-    expected = Verdict.FITS if is_enough else Verdict.CANNOT_FIT
-    assert judge([queued(3), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is expected
-    assert judge([queued(2), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is Verdict.FITS
+    assert verdict(queued(3), *queues) is (FITS if is_enough else CANNOT)
+    assert verdict(queued(2), *queues) is FITS
 
 
 def test_a_queue_that_is_not_declared() -> None:
-    assert judge([queued(2), FLAVOR, LOCAL, NODES]).workloads[0].verdict is Verdict.UNDETERMINED
+    assert verdict(queued(2)) is OPEN
 
 
 @pytest.mark.parametrize(
     ("rank", "pods", "expected"),
-    [
-        ("high", 2, Verdict.FITS),
-        ("hihg", 2, Verdict.UNDETERMINED),
-        ("hihg", 3, Verdict.CANNOT_FIT),
-        (UNKNOWN, 2, Verdict.FITS),
-    ],
+    [("high", 2, FITS), ("hihg", 2, OPEN), ("hihg", 3, CANNOT), (UNKNOWN, 2, FITS)],
 )
 def test_the_rank_of_a_queued_job_exists(rank: Any, pods: int, expected: Verdict) -> None:
     """Kueue 0.19 makes no Workload for a Job whose WorkloadPriorityClass does not exist."""
-    high = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "WorkloadPriorityClass",
-        "metadata": {"name": "high"},
-    }
-    ranked, plain = (
-        queued(pods),
-        queued(1) | {"metadata": {**queued(1)["metadata"], "name": "plain"}},
-    )
+    high = cluster_wide("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "high", value=1)
+    plain, ranked = queued(1), queued(pods)
+    plain["metadata"]["name"] = "plain"
     ranked["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": rank}
-    stack = [plain, ranked, high | {"value": 1}, FLAVOR, LOCAL, NODES, cluster_queue()]
-    assert [each.verdict for each in judge(stack).workloads] == [Verdict.FITS, expected]
+    stack = [plain, ranked, high, FLAVOR, LOCAL, NODES, cluster_queue()]
+    assert [each.verdict for each in judge(stack).workloads] == [FITS, expected]
 
 
-def test_what_waits_in_a_queue_takes_turns() -> None:
-    assert (
-        judge([queued(2), queued(2), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
-    )
-    tolerant = template(containers=[container(gpu=8)], tolerations=[{"operator": "Exists"}])
-    assert (
-        judge(
-            [queued(2), deployment("web", 2, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]
-        ).stack
-        is Verdict.FITS
-    )
-    assert (
-        judge(
-            [queued(2), deployment("web", 3, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]
-        ).stack
-        is Verdict.UNDETERMINED
-    )
+TOLERANT = template(containers=[container(gpu=8)], tolerations=[{"operator": "Exists"}])
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (queued(2), FITS),
+        (deployment("web", 2, TOLERANT), FITS),
+        (deployment("web", 3, TOLERANT), OPEN),
+    ],
+)
+def test_what_waits_in_a_queue_takes_turns(other: Manifest, expected: Verdict) -> None:
+    assert judge([queued(2), other, FLAVOR, LOCAL, NODES, cluster_queue()]).stack is expected
 
 
 def test_the_message_names_what_is_missing() -> None:
@@ -100,71 +96,78 @@ def test_the_message_names_what_is_missing() -> None:
     )
 
 
-def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
-    def findings(*documents: Manifest) -> list[str]:
-        found = judge([FLAVOR, LOCAL, NODES, *documents]).findings
-        return [
-            f"{f.severity} {f.object}: {f.message}" for f in found if f.rule == "queue-capacity"
-        ]
+def in_namespace(manifest: Manifest, name: str) -> Manifest:
+    return manifest | {"metadata": manifest["metadata"] | {"namespace": name}}
 
-    assert findings(cluster_queue("team", 16), cluster_queue("other", 16)) == []
-    assert findings(cluster_queue("team", 16), cluster_queue("other", 17)) == [
-        "warning ResourceFlavor h100: queues promise 33 nvidia.com/gpu, and h100 has 32"
-    ]
-    assert findings(cluster_queue("team", 9), quota(hard={f"requests.{GPU}": "8"})) == [
-        "warning ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
-    ]
-    # A queue of two namespaces may have the quotas of both.
-    quotas = [quota(hard={f"requests.{GPU}": "8"}), quota("b", hard={f"requests.{GPU}": "4"})]
-    second = copy.deepcopy([LOCAL, quotas[1]])
-    for item in second:
-        item["metadata"]["namespace"] = "b"
-    assert findings(cluster_queue("team", 12), quotas[0], *second) == []
-    assert findings(cluster_queue("team", 13), quotas[0], second[0]) == []
-    (both,) = findings(cluster_queue("team", 13), quotas[0], *second)
-    assert both.endswith("ResourceQuota b/b and ResourceQuota team/quota have 12")
-    other = pool("other", 1, {"gpu": "h100"}, gpu="8")
-    assert findings(cluster_queue("team", 41), other) == [
-        "warning ResourceFlavor h100: queues promise 41 nvidia.com/gpu, and h100 and other have 40"
-    ]
-    elsewhere = {**FLAVOR, "metadata": {"name": "l4"}, "spec": {"nodeLabels": {"gpu": "l4"}}}
-    queue = cluster_queue("team", 8)
-    queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "l4"
-    assert findings(elsewhere, queue) == [
-        "warning ResourceFlavor l4: queues promise 8 nvidia.com/gpu, and no node of this flavor has any"
-    ]
-    # A quota counts GPUs under this name only.
-    assert findings(cluster_queue("team", 9), quota(hard={GPU: "8"})) == []
-    unsure = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]
-    assert findings(cluster_queue("team", 33), unsure) == []
+
+OF_TEAM, OF_B = quota(hard={f"requests.{GPU}": "8"}), quota("b", {f"requests.{GPU}": "4"})
+IN_B = in_namespace(LOCAL, "b"), in_namespace(OF_B, "b")
+ANOTHER = pool("other", 1, {"gpu": "h100"}, gpu="8")
+UNSURE = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]
+L4 = kueue("ResourceFlavor", "l4", nodeLabels={"gpu": "l4"})
+
+
+@pytest.mark.parametrize(
+    ("documents", "found"),
+    [
+        ([cluster_queue("team", 16), cluster_queue("other", 16)], []),
+        (
+            [cluster_queue("team", 16), cluster_queue("other", 17)],
+            ["ResourceFlavor h100: queues promise 33 nvidia.com/gpu, and h100 has 32"],
+        ),
+        (
+            [cluster_queue("team", 9), OF_TEAM],
+            [
+                "ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
+            ],
+        ),
+        # A queue of two namespaces may have the quotas of both.
+        ([cluster_queue("team", 12), OF_TEAM, *IN_B], []),
+        ([cluster_queue("team", 13), OF_TEAM, IN_B[0]], []),
+        (
+            [cluster_queue("team", 13), OF_TEAM, *IN_B],
+            [
+                "ClusterQueue team: queues promise 13 nvidia.com/gpu, and ResourceQuota b/b and "
+                "ResourceQuota team/quota have 12"
+            ],
+        ),
+        (
+            [cluster_queue("team", 41), ANOTHER],
+            ["ResourceFlavor h100: queues promise 41 nvidia.com/gpu, and h100 and other have 40"],
+        ),
+        (
+            [L4, offering("l4")],
+            [
+                "ResourceFlavor l4: queues promise 8 nvidia.com/gpu, and no node of this flavor has any"
+            ],
+        ),
+        # A quota counts GPUs under this name only.
+        ([cluster_queue("team", 9), quota(hard={GPU: "8"})], []),
+        ([cluster_queue("team", 33), UNSURE], []),
+    ],
+)
+def test_queues_promise_what_nodes_have_and_quotas_allow(
+    documents: list[Manifest], found: list[str]
+) -> None:
+    findings = told([FLAVOR, LOCAL, NODES, *documents], "queue-capacity")
+    assert [f"{each.object}: {each.message}" for each in findings] == found
+    assert {each.severity for each in findings} <= {"warning"}
+
+
+def on_models(*models: str) -> Manifest:
+    return {"affinity": node_affinity({"key": "gpu", "operator": "In", "values": [*models]})}
 
 
 @pytest.mark.parametrize(
     ("spec", "taints", "expected"),
     [
-        ({}, [], Verdict.FITS),
-        (
-            {"nodeSelector": {"gpu": "h100", "disk": "ssd"}},
-            [],
-            Verdict.CANNOT_FIT,
-        ),  # no node has the disk
-        ({"nodeSelector": {"gpu": "l4"}}, [], Verdict.CANNOT_FIT),
-        (
-            {"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["h100", "l4"]})},
-            [],
-            Verdict.FITS,
-        ),
-        (
-            {"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["l4"]})},
-            [],
-            Verdict.CANNOT_FIT,
-        ),
-        ({}, [{"key": "owned", "value": "x", "effect": "NoSchedule"}], Verdict.CANNOT_FIT),
-        (
-            {"tolerations": [{"key": "owned", "operator": "Exists"}]},
-            [{"key": "owned", "value": "x", "effect": "NoSchedule"}],
-            Verdict.FITS,
-        ),
+        ({}, [], FITS),
+        ({"nodeSelector": {"gpu": "h100", "disk": "ssd"}}, [], CANNOT),  # no node has the disk
+        ({"nodeSelector": {"gpu": "l4"}}, [], CANNOT),
+        (on_models("h100", "l4"), [], FITS),
+        (on_models("l4"), [], CANNOT),
+        ({}, [taint("owned", "x")], CANNOT),
+        ({"tolerations": [{"key": "owned", "operator": "Exists"}]}, [taint("owned", "x")], FITS),
     ],
 )
 def test_a_flavor_accepts_pods_that_select_and_tolerate_it(
@@ -180,35 +183,30 @@ def test_a_flavor_accepts_pods_that_select_and_tolerate_it(
 
 OTHER = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "other", spec={"clusterQueue": "other"})
 AN_H100, AN_L4 = flavor("h100"), flavor("l4")
-ONE_JOB = waiting(job("train", 1, template(containers=[container(gpu=8)])))
+ONE_JOB = waiting(job("train", 1, using(gpu=8)))
 CHECKED: Manifest = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
-FOREIGN = {
-    **FLAVOR,
-    "kind": "AdmissionCheck",
-    "metadata": {"name": "budget"},
-    "spec": {"controllerName": "example.com/x"},
-}
+FOREIGN = kueue("AdmissionCheck", "budget", controllerName="example.com/x")
 
 
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [
         # What Kueue v0.19.2 did with them.
-        ([*AN_H100, *AN_L4, offering("h100", "l4"), ONE_JOB], Verdict.FITS),
-        ([*flavor("h100", 4), *AN_L4, offering("h100", "l4"), ONE_JOB], Verdict.UNDETERMINED),
-        ([*AN_H100, *AN_L4, offering("h100", "l4"), ring(1, 1)], Verdict.FITS),
-        ([*AN_H100, *AN_L4, offering("h100"), ring(1, 1)], Verdict.CANNOT_FIT),
-        ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], Verdict.UNDETERMINED),  # one waits until the other ends
-        ([*AN_H100, offering("h100"), server("a", 4), server("b", 4)], Verdict.FITS),
-        ([*AN_H100, offering("h100", gpus=4), server("a", 4), server("b", 4)], Verdict.UNDETERMINED),
-        ([*AN_H100, offering("h100", gpus=4), offering("h100", name="other", gpus=4), server("a", 4), server("b", 4, "other")], Verdict.FITS),
+        ([*AN_H100, *AN_L4, offering("h100", "l4"), ONE_JOB], FITS),
+        ([*flavor("h100", 4), *AN_L4, offering("h100", "l4"), ONE_JOB], OPEN),
+        ([*AN_H100, *AN_L4, offering("h100", "l4"), ring(1, 1)], FITS),
+        ([*AN_H100, *AN_L4, offering("h100"), ring(1, 1)], CANNOT),
+        ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], OPEN),  # one waits until the other ends
+        ([*AN_H100, offering("h100"), server("a", 4), server("b", 4)], FITS),
+        ([*AN_H100, offering("h100", gpus=4), server("a", 4), server("b", 4)], OPEN),
+        ([*AN_H100, offering("h100", gpus=4), offering("h100", name="other", gpus=4), server("a", 4), server("b", 4, "other")], FITS),
         ([pool("h100", 2, {"gpu": "h100"}, gpu="8"), AN_H100[0], offering("h100", gpus=4), offering("h100", name="other", gpus=4),
-          server("a", 4, "other"), ONE_JOB], Verdict.UNDETERMINED),
-        ([*AN_H100, offering("h100", "gone"), ONE_JOB], Verdict.UNDETERMINED),
-        ([*AN_H100, offering("h100", **CHECKED), ONE_JOB], Verdict.UNDETERMINED),
-        ([*AN_H100, offering("h100", **CHECKED), FOREIGN, ONE_JOB], Verdict.UNDETERMINED),
-        ([*AN_H100, offering("l4"), *flavor("l4", 0), waiting(job("train", 1, template(containers=[{"name": "main"}])))], Verdict.FITS),
-        ([*AN_H100, offering("h100", resourceGroups=[]), waiting(job("train", 1, template(containers=[{"name": "main"}])))], Verdict.UNDETERMINED),
+          server("a", 4, "other"), ONE_JOB], OPEN),
+        ([*AN_H100, offering("h100", "gone"), ONE_JOB], OPEN),
+        ([*AN_H100, offering("h100", **CHECKED), ONE_JOB], OPEN),
+        ([*AN_H100, offering("h100", **CHECKED), FOREIGN, ONE_JOB], OPEN),
+        ([*AN_H100, offering("l4"), *flavor("l4", 0), waiting(job("train", 1, template(containers=[{"name": "main"}])))], FITS),
+        ([*AN_H100, offering("h100", resourceGroups=[]), waiting(job("train", 1, template(containers=[{"name": "main"}])))], OPEN),
     ],
 )  # fmt: skip
 def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdict) -> None:
@@ -216,23 +214,20 @@ def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdic
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("Job", Verdict.FITS), ("Deployment", Verdict.CANNOT_FIT)]
+    ("make", "spec", "expected"),
+    [(job, {}, FITS), (deployment, {"strategy": {"type": "Recreate"}}, CANNOT)],
+    ids=["Job", "Deployment"],
 )
-def test_kueue_counts_job_templates_and_deployment_pods(kind: str, expected: Verdict) -> None:
+def test_kueue_counts_job_templates_and_deployment_pods(
+    make: Callable[..., Manifest], spec: Manifest, expected: Verdict
+) -> None:
     """GKE adds the sidecar of a bucket to pods, and to no template."""
-    pods = template({"app": "train"}, [container(gpu=8)])
+    pods = using({"app": "train"}, gpu=8)
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
-    made = (
-        job("train", 1, pods)
-        if kind == "Job"
-        else deployment("train", 1, pods, strategy={"type": "Recreate"})
-    )
     nodes = pool("h100", 1, {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
     nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
-    assert (
-        judge([LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(made)]).workloads[0].verdict
-        is expected
-    )
+    stack = [LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(make("train", 1, pods, **spec))]
+    assert judge(stack).workloads[0].verdict is expected
 
 
 @pytest.mark.parametrize(
@@ -248,8 +243,7 @@ def test_kueue_counts_job_templates_and_deployment_pods(kind: str, expected: Ver
 def test_cohorts_above_each_other_or_with_unknown_values(lender: Any, spec: Manifest) -> None:
     made = cohort(lender, 7)
     made["spec"] |= spec
-    documents = [queued(3), FLAVOR, LOCAL, NODES, cluster_queue(), made]
-    assert judge(documents).workloads[0].verdict is Verdict.UNDETERMINED
+    assert verdict(queued(3), cluster_queue(), made) is OPEN
 
 
 @pytest.mark.parametrize(
@@ -267,7 +261,7 @@ def test_only_the_minimum_of_a_partial_admission_must_fit(least: Any, rule: str 
     train = queued(4)
     train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
     (found,) = judge([train, FLAVOR, LOCAL, NODES, cluster_queue()]).workloads
-    assert (found.verdict is Verdict.FITS) == (rule is None)
+    assert (found.verdict is FITS) == (rule is None)
     assert rule is None or rule in [reason.rule for reason in found.reasons], found.reasons
 
 
@@ -277,40 +271,32 @@ REPLACED = "resources: {transformations: [{input: %s, strategy: Replace, outputs
 @pytest.mark.parametrize(
     ("text", "gpus", "quota", "expected"),
     [
-        ("{}", 8, 4, Verdict.CANNOT_FIT),
-        ("resources: {excludeResourcePrefixes: [nvidia.com/]}", 8, 4, Verdict.FITS),
-        ("resources: {excludeResourcePrefixes: [example.com/]}", 8, 4, Verdict.CANNOT_FIT),
-        (REPLACED % GPU, 8, 4, Verdict.UNDETERMINED),
-        (REPLACED % GPU, 8, 8, Verdict.UNDETERMINED),
-        (REPLACED % "nvidia.com/mig-1g.5gb", 8, 4, Verdict.CANNOT_FIT),
+        ("{}", 8, 4, CANNOT),
+        ("resources: {excludeResourcePrefixes: [nvidia.com/]}", 8, 4, FITS),
+        ("resources: {excludeResourcePrefixes: [example.com/]}", 8, 4, CANNOT),
+        (REPLACED % GPU, 8, 4, OPEN),
+        (REPLACED % GPU, 8, 8, OPEN),
+        (REPLACED % "nvidia.com/mig-1g.5gb", 8, 4, CANNOT),
         # No node has so many: no configuration of Kueue changes that.
-        (REPLACED % GPU, 9, 4, Verdict.CANNOT_FIT),
-        ("resources: [", 8, 4, Verdict.UNDETERMINED),
+        (REPLACED % GPU, 9, 4, CANNOT),
+        ("resources: [", 8, 4, OPEN),
     ],
 )
 def test_the_configuration_of_kueue_decides_what_it_counts(
     text: str, gpus: int, quota: int, expected: Verdict
 ) -> None:
-    train = waiting(job("train", 1, template(containers=[container(gpu=gpus)])))
+    train = waiting(job("train", 1, using(gpu=gpus)))
     stack = [LOCAL, *AN_H100, offering("h100", gpus=quota), train, configured(text)]
     assert judge(stack).workloads[0].verdict is expected
 
 
 def test_the_values_of_kueues_chart_have_its_configuration() -> None:
-    release = {
-        "chart": "kueue",
-        "repositoryOpts": {},
-        "values": {
-            "managerConfig": {
-                "controllerManagerConfigYaml": "resources: {excludeResourcePrefixes: [a/]}"
-            }
-        },
-    }
-    (found,) = objects_of([("kubernetes:helm.sh/v3:Release", release)])
+    text = "resources: {excludeResourcePrefixes: [a/]}"
+    values = {"managerConfig": {"controllerManagerConfigYaml": text}}
+    release: Manifest = {"chart": "kueue", "repositoryOpts": {}, "values": values}
+    (found,) = objects_of([(RELEASE, release)])
     assert found["resources"] == {"excludeResourcePrefixes": ["a/"]}
-    (unknown,) = objects_of(
-        [("kubernetes:helm.sh/v3:Release", release | {"valueYamlFiles": ["a.yaml"]})]
-    )
+    (unknown,) = objects_of([(RELEASE, release | {"valueYamlFiles": ["a.yaml"]})])
     assert any(unknown_paths(unknown["resources"]))
 
 
@@ -321,13 +307,13 @@ TWO_FLAVORS = [*AN_H100, *AN_L4]
 @pytest.mark.parametrize(
     ("gpus", "workloads", "expected"),
     [
-        (8, [server("a", 8), server("b", 8)], Verdict.FITS),
-        (16, [server("a", 8), server("b", 8)], Verdict.UNDETERMINED),
-        (16, [server("a", 4), server("b", 4)], Verdict.FITS),
-        (64, [server(name, 1) for name in "abcdefgh"], Verdict.FITS),
-        (64, [server(name, 2) for name in "abcdefgh"], Verdict.UNDETERMINED),
-        (8, [ring(1, 1)], Verdict.FITS),
-        (16, [ring(1, 1)], Verdict.UNDETERMINED),
+        (8, [server("a", 8), server("b", 8)], FITS),
+        (16, [server("a", 8), server("b", 8)], OPEN),
+        (16, [server("a", 4), server("b", 4)], FITS),
+        (64, [server(name, 1) for name in "abcdefgh"], FITS),
+        (64, [server(name, 2) for name in "abcdefgh"], OPEN),
+        (8, [ring(1, 1)], FITS),
+        (16, [ring(1, 1)], OPEN),
     ],
 )
 def test_each_flavor_has_room_for_what_its_quota_admits(
@@ -340,7 +326,7 @@ def test_each_flavor_has_room_for_what_its_quota_admits(
 
 @pytest.mark.parametrize(
     ("replicas", "gpus", "expected"),
-    [(1, 8, Verdict.FITS), (2, 8, Verdict.UNDETERMINED), (2, 9, Verdict.CANNOT_FIT)],
+    [(1, 8, FITS), (2, 8, OPEN), (2, 9, CANNOT)],
 )
 def test_kueue_may_queue_each_replica_to_another_flavor(
     replicas: int, gpus: int, expected: Verdict

@@ -7,35 +7,47 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
-from tests.factories import GPU, Manifest, claim, cluster_wide, container, node, quota, template
+from tests.factories import (
+    CANNOT,
+    FITS,
+    GPU,
+    OPEN,
+    Manifest,
+    claim,
+    container,
+    namespaced,
+    node,
+    quota,
+    template,
+)
 from tests.planning.queues import waiting
 from tests.planning.topologies import KUEUE, RACK, queue, racks
+from tests.support.cluster_objects import autoscaler, claim_template, policy, storage_class
+from tests.support.findings import of_rule
 
-FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
 
 
 def pods(gpus: int = 8, **spec: Any) -> Manifest:
-    made = template({"app": "chat"}, [container(gpu=gpus)])
-    made["spec"] |= spec
-    return made
+    return template({"app": "chat"}, [container(gpu=gpus)], **spec)
 
 
 def groups(replicas: int = 1, size: int = 2, surge: Any = 0, **more: Any) -> Manifest:
     rollout = {"maxSurge": surge, "maxUnavailable": 1}
     parts = {"size": size, "workerTemplate": pods()} | more.pop("parts", {})
     spec = {"replicas": replicas, "leaderWorkerTemplate": parts} | more
-    strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rollout}
-    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
-    metadata = {"name": "chat", "namespace": "team"}
-    return {**kind, "metadata": metadata, "spec": {"rolloutStrategy": strategy} | spec}
+    spec["rolloutStrategy"] = {"type": "RollingUpdate", "rollingUpdateConfiguration": rollout}
+    return namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "chat", spec=spec)
 
 
-def nodes(count: int, **labels: str) -> list[Manifest]:
-    made = [node(f"n{index}", gpu=8) for index in range(count)]
-    for item in made:
-        item["metadata"].setdefault("labels", {}).update(labels)
+def exclusive(made: Manifest) -> Manifest:
+    """Groups that each need a domain of their own."""
+    made["metadata"]["annotations"] = EXCLUSIVE
     return made
+
+
+def nodes(count: int) -> list[Manifest]:
+    return [node(f"n{index}", gpu=8) for index in range(count)]
 
 
 def judged(*documents: Manifest) -> tuple[Verdict, list[str]]:
@@ -45,7 +57,7 @@ def judged(*documents: Manifest) -> tuple[Verdict, list[str]]:
 
 @pytest.mark.parametrize(
     ("replicas", "size", "free", "expected"),
-    [(1, 2, 2, FITS), (1, 2, 1, CANNOT_FIT), (2, 3, 6, FITS), (2, 3, 5, CANNOT_FIT)],
+    [(1, 2, 2, FITS), (1, 2, 1, CANNOT), (2, 3, 6, FITS), (2, 3, 5, CANNOT)],
 )
 def test_each_group_needs_its_leader_and_its_workers(
     replicas: int, size: int, free: int, expected: Verdict
@@ -56,7 +68,7 @@ def test_each_group_needs_its_leader_and_its_workers(
 def test_a_leader_may_have_its_own_template() -> None:
     small = {"leaderTemplate": pods(gpus=0)}
     assert judged(groups(1, 3, parts=small), *nodes(2))[0] is FITS
-    assert judged(groups(1, 3), *nodes(2))[0] is CANNOT_FIT
+    assert judged(groups(1, 3), *nodes(2))[0] is CANNOT
 
 
 @pytest.mark.parametrize(
@@ -71,55 +83,43 @@ def test_a_rollout_that_adds_a_group_needs_spare_nodes(surge: Any, free: int, st
 
 @pytest.mark.parametrize(("most", "free", "stops"), [(2, 4, False), (3, 4, True)])
 def test_an_autoscaler_adds_whole_groups(most: int, free: int, stops: bool) -> None:
-    target = {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "name": "chat",
-    }
-    scaler = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "chat", "namespace": "team"},
-        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": most, "metrics": []},
-    }
+    scaler = autoscaler(groups(), "chat", minReplicas=1, maxReplicas=most, metrics=[])
     _, found = judged(groups(1, 2), scaler, *nodes(free))
     assert any(text.startswith("autoscaling-ceiling") for text in found) is stops
 
 
 def test_a_quota_counts_the_pods_of_all_groups_and_the_objects_around_them() -> None:
-    around = {
+    hard = {
+        "requests.nvidia.com/gpu": "32",
         "count/statefulsets.apps": "3",
         "services": "1",
         "count/leaderworkersets.leaderworkerset.x-k8s.io": "1",
     }
-    hard = {"requests.nvidia.com/gpu": "32", **around}
     assert judged(groups(2, 2), quota(hard=hard), *nodes(4))[0] is FITS
     for name in ("requests.nvidia.com/gpu", "count/statefulsets.apps", "services"):
         less = hard | {name: str(int(hard[name]) - 1)}
-        assert judged(groups(2, 2), quota(hard=less), *nodes(4))[0] is CANNOT_FIT, name
+        assert judged(groups(2, 2), quota(hard=less), *nodes(4))[0] is CANNOT, name
 
 
-def test_groups_with_their_own_services_need_a_quota_for_each() -> None:
+@pytest.mark.parametrize(("services", "expected"), [("2", FITS), ("1", CANNOT)])
+def test_groups_with_their_own_services_need_a_quota_for_each(
+    services: str, expected: Verdict
+) -> None:
     own = groups(2, 2, networkConfig={"subdomainPolicy": "UniquePerReplica"})
-    assert judged(own, quota(hard={"services": "2"}), *nodes(4))[0] is FITS
-    assert judged(own, quota(hard={"services": "1"}), *nodes(4))[0] is CANNOT_FIT
+    assert judged(own, quota(hard={"services": services}), *nodes(4))[0] is expected
 
 
-@pytest.mark.parametrize(("racks", "expected"), [(1, CANNOT_FIT), (2, FITS)])
+@pytest.mark.parametrize(("racks", "expected"), [(1, CANNOT), (2, FITS)])
 def test_exclusive_groups_each_need_a_domain(racks: int, expected: Verdict) -> None:
-    made = groups(2, 2)
-    made["metadata"]["annotations"] = EXCLUSIVE
     free = nodes(4)
     for index, item in enumerate(free):
         item["metadata"]["labels"]["rack"] = f"r{index % racks}"
-    assert judged(made, *free)[0] is expected
+    assert judged(exclusive(groups(2, 2)), *free)[0] is expected
 
 
 def test_a_topology_key_that_no_node_has_keeps_every_pod_away() -> None:
-    made = groups(1, 2)
-    assert judged(made, *nodes(4))[0] is FITS
-    made["metadata"]["annotations"] = EXCLUSIVE
-    assert judged(made, *nodes(4))[0] is CANNOT_FIT
+    assert judged(groups(1, 2), *nodes(4))[0] is FITS
+    assert judged(exclusive(groups(1, 2)), *nodes(4))[0] is CANNOT
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_a_topology_key_that_no_node_has_keeps_every_pod_away() -> None:
         (4, {"subGroupSize": 2}, FITS),
         (4, {"subGroupSize": 3}, FITS),
         (4, {"subGroupSize": 3, "subGroupPolicyType": "LeaderExcluded"}, FITS),
-        (4, {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}, CANNOT_FIT),
-        (5, {"subGroupSize": 3}, CANNOT_FIT),
-        (2, {"subGroupSize": 3}, CANNOT_FIT),
-        (4, {}, CANNOT_FIT),
-        (4, {"subGroupSize": 0}, CANNOT_FIT),
+        (4, {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}, CANNOT),
+        (5, {"subGroupSize": 3}, CANNOT),
+        (2, {"subGroupSize": 3}, CANNOT),
+        (4, {}, CANNOT),
+        (4, {"subGroupSize": 0}, CANNOT),
         (4, {"subGroupSize": UNKNOWN}, FITS),
     ],
 )
@@ -140,14 +140,14 @@ def test_subgroups_decide_no_place(size: int, policy: dict[str, Any], expected: 
     made = groups(1, size, parts={"subGroupPolicy": policy})
     assert judged(made, *nodes(size))[0] is expected
     if expected is FITS:
-        assert judged(made, *nodes(size - 1))[0] is CANNOT_FIT
+        assert judged(made, *nodes(size - 1))[0] is CANNOT
 
 
 def test_subgroups_with_an_exclusive_topology_are_undetermined() -> None:
     made = groups(1, 4, parts={"subGroupPolicy": {"subGroupSize": 2}})
     key = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
     made["metadata"]["annotations"] = {key: "rack"}
-    assert judged(made, *nodes(4))[0] is UNDETERMINED
+    assert judged(made, *nodes(4))[0] is OPEN
 
 
 @pytest.mark.parametrize("field", ["replicas", "size", "gpus"])
@@ -159,7 +159,7 @@ def test_a_value_that_is_not_known_is_undetermined(field: str) -> None:
         resources["requests"] = {GPU: UNKNOWN}
     else:
         (parts if field == "size" else made["spec"])[field] = UNKNOWN
-    assert judged(made, *nodes(1))[0] is UNDETERMINED
+    assert judged(made, *nodes(1))[0] is OPEN
 
 
 @pytest.mark.parametrize(
@@ -201,19 +201,17 @@ def test_kueue_groups_a_leader_with_its_workers(leaders: bool, replicas: int) ->
     verdict, found = judged(made, *queue(), *racks(2, 2))
     refused = "Kueue refuses the group ring: it has 1 sets of pods, and must have 2"
     assert any(refused in text for text in found) is not leaders
-    assert verdict is (FITS if leaders else CANNOT_FIT), found
+    assert verdict is (FITS if leaders else CANNOT), found
 
 
 def answering(port: int) -> Manifest:
-    made = pods()
-    made["spec"]["containers"][0]["ports"] = [{"containerPort": port}]
-    return made
+    main = container(gpu=8) | {"ports": [{"containerPort": port}]}
+    return template({"app": "chat"}, [main])
 
 
 def behind(**spec: Any) -> Manifest:
     fields = {"selector": {"app": "chat"}, "ports": [{"port": 80, "targetPort": 8000}], **spec}
-    metadata = {"name": "chat", "namespace": "team"}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": fields}
+    return namespaced("v1", "Service", "chat", spec=fields)
 
 
 LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
@@ -236,69 +234,58 @@ LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
 def test_a_service_of_leaders_selects_no_workers(
     spec: Manifest, worker: Manifest, is_refused: bool
 ) -> None:
-    parts = {"leaderTemplate": answering(8000), "workerTemplate": worker}
-    _, found = judged(groups(parts=parts), behind(**spec), *nodes(2))
+    def found(**more: Any) -> list[tuple[str, str]]:
+        parts = {"leaderTemplate": answering(8000), "workerTemplate": worker, **more}
+        verdicts = judge_documents([groups(parts=parts), behind(**spec), *nodes(2)])
+        return [(each.message, each.remedy) for each in of_rule(verdicts, "group-service")]
+
     text = (
-        "group-service it selects all pods of LeaderWorkerSet team/chat, "
+        "it selects all pods of LeaderWorkerSet team/chat, "
         "and some have no port 8000: requests fail there"
     )
-    assert (text in found) is is_refused
-    findings = judge_documents([groups(parts=parts), behind(**spec), *nodes(2)]).findings
-    remedies = [each.remedy for each in findings if each.rule == "group-service"]
     leader = 'leaderworkerset.sigs.k8s.io/worker-index: "0"'
-    assert remedies == [f"Add {leader} to the selector."] * is_refused
-    alone = groups(parts=parts | {"size": 1})
-    assert text not in judged(alone, behind(**spec), *nodes(2))[1]
+    assert found() == [(text, f"Add {leader} to the selector.")] * is_refused
+    assert found(size=1) == []
 
 
-def test_network_policies_apply_to_leaders_and_workers() -> None:
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "closed", "namespace": "team"},
-        "spec": {"podSelector": {"matchLabels": LEADER}, "policyTypes": ["Egress"]},
-    }
+@pytest.mark.parametrize(
+    ("selector", "worker", "times"),
+    [
+        ({"matchLabels": LEADER}, pods(), 1),
+        ({}, pods(), 2),
+        ({}, pods() | {"metadata": {"labels": UNKNOWN}}, 0),
+    ],
+)
+def test_network_policies_apply_to_leaders_and_workers(
+    selector: Manifest, worker: Manifest, times: int
+) -> None:
+    closed = policy("closed", podSelector=selector, policyTypes=["Egress"])
     message = (
         "network-policy its network policies close the way to DNS, so its pods resolve no name"
     )
-    assert judged(groups(), policy, *nodes(2))[1].count(message) == 1
-    policy["spec"]["podSelector"] = {}
-    assert judged(groups(), policy, *nodes(2))[1].count(message) == 2
-    parts = {"workerTemplate": pods() | {"metadata": {"labels": UNKNOWN}}}
-    assert message not in judged(groups(parts=parts), policy, *nodes(2))[1]
+    made = groups(parts={"workerTemplate": worker})
+    assert judged(made, closed, *nodes(2))[1].count(message) == times
 
 
-def weights(mode: str = "ReadWriteOnce") -> Manifest:
-    size = {"requests": {"storage": "100Gi"}}
-    spec = {"accessModes": [mode], "storageClassName": "fast", "resources": size}
-    return {"metadata": {"name": "weights"}, "spec": spec}
+FAST = storage_class(parameters={"type": "pd-ssd"})
 
 
-FAST = cluster_wide(
-    "storage.k8s.io/v1",
-    "StorageClass",
-    "fast",
-    provisioner="pd.csi.storage.gke.io",
-    volumeBindingMode="WaitForFirstConsumer",
-    parameters={"type": "pd-ssd"},
-)
-
-
-def with_claims(**more: Any) -> Manifest:
+def with_claims(name: str = "weights", **more: Any) -> Manifest:
     worker = pods()
     worker["spec"]["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/w"}]
-    return groups(2, 3, parts={"workerTemplate": worker, "volumeClaimTemplates": [weights(**more)]})
+    claims = [claim_template(name, size="100Gi", storageClassName="fast", **more)]
+    return groups(2, 3, parts={"workerTemplate": worker, "volumeClaimTemplates": claims})
 
 
 @pytest.mark.parametrize(
     ("most", "existing", "expected"),
     [
         ("6", [], FITS),
-        ("5", [], CANNOT_FIT),
+        ("5", [], CANNOT),
         # The leader of the first group, and a worker of the second.
         ("6", ["weights-chat-0", "weights-chat-1-2"], FITS),
         # As for a StatefulSet, the other claim may go.
-        ("6", ["weights-chat-0", "other"], UNDETERMINED),
+        ("6", ["weights-chat-0", "other"], OPEN),
     ],
 )
 def test_each_pod_of_a_group_has_its_claims(
@@ -312,12 +299,10 @@ def test_each_pod_of_a_group_has_its_claims(
 
 def test_the_claims_of_groups_are_judged() -> None:
     verdict, messages = judged(with_claims(mode="ReadWriteMany"), FAST, *nodes(6))
-    assert verdict is CANNOT_FIT
+    assert verdict is CANNOT
     assert any("ReadWriteMany" in message for message in messages)
-    assert judged(with_claims(), *nodes(6))[0] is UNDETERMINED
-    missing = with_claims()
-    missing["spec"]["leaderWorkerTemplate"]["volumeClaimTemplates"][0]["metadata"]["name"] = "other"
-    assert "must be the name of a volume" in str(judged(missing, FAST, *nodes(6)))
+    assert judged(with_claims(), *nodes(6))[0] is OPEN
+    assert "must be the name of a volume" in str(judged(with_claims("other"), FAST, *nodes(6)))
 
 
 def test_the_disks_of_all_groups_cost() -> None:

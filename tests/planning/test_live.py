@@ -11,6 +11,7 @@ from tests.factories import (
     CANNOT,
     FITS,
     OPEN,
+    ZONE,
     Manifest,
     claim,
     container,
@@ -24,8 +25,21 @@ from tests.factories import (
     template,
     workload,
 )
+from tests.support.cluster_objects import (
+    PD,
+    mounted,
+    namespace,
+    priority_class,
+    storage_class,
+    using,
+    volume,
+    web,
+)
 
 PODS = template(containers=[container(cpu=2)], serviceAccountName="not-in-the-list")
+ONE_CPU: Any = {"containers": [container(cpu=1) | {"image": "i"}]}
+"""The pods of an agent as they run."""
+OF_DEFAULT = {"serviceAccountName": "default"}
 
 
 def stored(manifest: Manifest, **status: Any) -> Manifest:
@@ -35,43 +49,36 @@ def stored(manifest: Manifest, **status: Any) -> Manifest:
     return {**found, "status": status}
 
 
+def reference(owner: Manifest) -> Manifest:
+    name = owner["metadata"]["name"]
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": name}
+
+
 def pod_of(
     owner: Manifest, number: int, on: str | None = "n", phase: str = "Running", **spec: Any
 ) -> Manifest:
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-    }
-    made = (
-        PODS["spec"]
-        | {"containers": [container(cpu=2) | {"image": "i"}]}
-        | spec
-        | ({"nodeName": on} if on else {})
-    )
-    found = namespaced("v1", "Pod", f"{reference['name']}-{number}", spec=made)
-    found["metadata"] |= {"labels": {"app": "web"}, "ownerReferences": [reference]}
+    two_cpus = {"containers": [container(cpu=2) | {"image": "i"}]}
+    made = PODS["spec"] | two_cpus | spec | ({"nodeName": on} if on else {})
+    found = namespaced("v1", "Pod", f"{owner['metadata']['name']}-{number}", spec=made)
+    found["metadata"] |= {"labels": {"app": "web"}, "ownerReferences": [reference(owner)]}
     return stored(found, phase=phase)
 
 
 def quotas(cpu: int, used: int, **more: int) -> Manifest:
     names = {"requests.cpu": (cpu, used), **{name: (9, count) for name, count in more.items()}}
     hard = {name: str(most) for name, (most, _) in names.items()}
-    return stored(
-        quota(hard=hard), hard=hard, used={name: str(count) for name, (_, count) in names.items()}
-    )
+    taken = {name: str(count) for name, (_, count) in names.items()}
+    return stored(quota(hard=hard), hard=hard, used=taken)
 
 
 WEB = stored(deployment("web", 3, PODS), replicas=3)
-AGENT = stored(
-    daemon_set("agent", template(containers=[container(cpu=1)])), desiredNumberScheduled=1
-)
+AGENT = stored(daemon_set("agent", using(cpu=1)), desiredNumberScheduled=1)
 HEALTHY = [
     node("n", cpu="10"),
     WEB,
     *(pod_of(WEB, number) for number in range(3)),
     AGENT,
-    pod_of(AGENT, 0, containers=[container(cpu=1) | {"image": "i"}]),
+    pod_of(AGENT, 0, **ONE_CPU),
     stored(job("done", 1, PODS), succeeded=1, conditions=[{"type": "Complete", "status": "True"}]),
     quotas(9, 7),
 ]
@@ -92,76 +99,55 @@ def test_a_healthy_cluster_fits() -> None:
 def test_replica_set_pods_do_not_count_for_a_similar_deployment() -> None:
     alone = stored(deployment("web-2", 3, PODS) | {"kind": "ReplicaSet"}, replicas=3)
     pods = [pod_of(alone, number) for number in range(3)]
-    assert verdicts_of(judge([node("n", cpu="6"), alone, WEB, *pods])) == {
+    six = node("n", cpu="6")
+    assert verdicts_of(judge([six, alone, WEB, *pods])) == {
         "ReplicaSet team/web-2": FITS,
         "Deployment team/web": CANNOT,
     }
     for pod in pods:
         pod["metadata"]["ownerReferences"][0]["name"] = "web-6d4b"
         pod["metadata"]["labels"]["pod-template-hash"] = "6d4b"
-    assert verdicts_of(judge([node("n", cpu="6"), WEB, *pods])) == {"Deployment team/web": FITS}
-
-
-def cluster_wide(kind: str, version: str, name: str, **fields: Any) -> Manifest:
-    metadata = (
-        {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
-        if kind == "Namespace"
-        else {"name": name}
-    )
-    return stored(
-        {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}, phase="Active"
-    )
+    assert verdicts_of(judge([six, WEB, *pods])) == {"Deployment team/web": FITS}
 
 
 def test_namespaces_and_priorities_change_no_running_verdict() -> None:
     """As GKE has them, with an agent of its own that looks into nodes."""
-    agent = stored(
-        daemon_set(
-            "logs",
-            template(
-                containers=[container(cpu=1)],
-                hostNetwork=True,
-                priorityClassName="system-node-critical",
-            ),
-        ),
-        desiredNumberScheduled=1,
+    critical = template(
+        containers=[container(cpu=1)], hostNetwork=True, priorityClassName="system-node-critical"
     )
-    agent["metadata"]["namespace"] = "gke-managed-system"
-    pod = pod_of(agent, 0, containers=[container(cpu=1) | {"image": "i"}], hostNetwork=True)
-    pod["metadata"]["namespace"] = "gke-managed-system"
+    agent = stored(daemon_set("logs", critical), desiredNumberScheduled=1)
+    pod = pod_of(agent, 0, **ONE_CPU, hostNetwork=True)
+    for made in (agent, pod):
+        made["metadata"]["namespace"] = "gke-managed-system"
     on_gke = node("n", {"cloud.google.com/gke-nodepool": "p"}, cpu="10")
     export = [on_gke, *HEALTHY[1:], agent, pod]
+    spaces = [
+        namespace(name, **{"kubernetes.io/metadata.name": name})
+        for name in ("team", "gke-managed-system")
+    ]
     more = [
         *(
-            cluster_wide("Namespace", "v1", n, spec={"finalizers": ["kubernetes"]})
-            for n in ("team", "gke-managed-system")
+            stored(space | {"spec": {"finalizers": ["kubernetes"]}}, phase="Active")
+            for space in spaces
         ),
-        *(
-            {key: value for key, value in priority.items() if key != "status"}
-            for name, value in (
-                ("system-node-critical", 2_000_001_000),
-                ("gmp-critical", 1_000_000_000),
-            )
-            for priority in (
-                cluster_wide(
-                    "PriorityClass", "scheduling.k8s.io/v1", name, value=value, globalDefault=False
-                ),
-            )
-        ),
+        priority_class("system-node-critical", 2_000_001_000, globalDefault=False),
+        priority_class("gmp-critical", 1_000_000_000, globalDefault=False),
     ]
+    for made in more[2:]:
+        made["metadata"]["uid"] = "of-a-class"
     for documents in (export, [*export, *more]):
         found = judge(documents)
         assert set(verdicts_of(found).values()) == {FITS}
         assert (found.stack, found.findings) == (FITS, [])
 
 
-@pytest.mark.parametrize(("cpu", "expected"), [(2, FITS), (3, CANNOT)])
-def test_one_more_job_is_judged_against_what_is_left(cpu: int, expected: Verdict) -> None:
-    found = judge([*HEALTHY, job("more", 1, template(containers=[container(cpu=cpu)]))])
+@pytest.mark.parametrize(("cpu", "expected", "refused"), [(2, FITS, set()), (3, CANNOT, {"quota"})])
+def test_one_more_job_is_judged_against_what_is_left(
+    cpu: int, expected: Verdict, refused: set[str]
+) -> None:
+    found = judge([*HEALTHY, job("more", 1, using(cpu=cpu))])
     assert verdicts_of(found)["Job team/more"] is expected
-    assert {each.rule for each in found.workloads[-1].reasons} == (
-        set() if expected is FITS else {"quota"}
-    )
+    assert {each.rule for each in found.workloads[-1].reasons} == refused
 
 
 @pytest.mark.parametrize(
@@ -170,26 +156,22 @@ def test_one_more_job_is_judged_against_what_is_left(cpu: int, expected: Verdict
 def test_pods_that_do_not_run_yet_need_what_is_left(
     running: int, cores: int, expected: Verdict
 ) -> None:
-    pods = template(containers=[container(cpu=2)])
-    web = stored(deployment("web", 3, pods), replicas=3)
-    up = [pod_of(web, n, serviceAccountName="default") for n in range(running)]
-    waiting = [
-        pod_of(web, n, None, "Pending", serviceAccountName="default") for n in range(running, 3)
-    ]
+    web = stored(deployment("web", 3, using(cpu=2)), replicas=3)
+    up = [pod_of(web, n, **OF_DEFAULT) for n in range(running)]
+    waiting = [pod_of(web, n, None, "Pending", **OF_DEFAULT) for n in range(running, 3)]
     found = judge([node("n", cpu=str(cores)), web, *up, *waiting, quotas(6, 6, pods=3)])
     assert verdicts_of(found) == {"Deployment team/web": expected}
     assert found.quotas[0].left["requests.cpu"] == 0
 
 
 def test_a_changed_workload_replaces_its_pods() -> None:
-    web = deployment("web", 3, template(containers=[container(cpu=2)]))
+    web = deployment("web", 3, using(cpu=2))
     found = judge([node("n", cpu="6"), web, *(pod_of(web, n) for n in range(3)), quotas(6, 6)])
     assert found.stack is FITS
 
 
 def test_a_job_needs_no_pods_that_have_succeeded() -> None:
-    pods = template(containers=[container(cpu=2)])
-    run = stored(job("run", 4, pods, gang=True, completions=10), active=0, succeeded=9)
+    run = stored(job("run", 4, using(cpu=2), gang=True, completions=10), active=0, succeeded=9)
     assert judge([node("n", cpu="2"), run]).stack is FITS
     run["status"]["succeeded"] = 8
     assert judge([node("n", cpu="2"), run]).stack is CANNOT
@@ -216,161 +198,108 @@ def test_pods_that_run_and_may_end_make_room_some_day(
     running = pod_of(run, 0, restartPolicy=policy, serviceAccountName="default")
     cluster = [node("n", cpu=str(cores)), run, running, quotas(3, 2)]
     for cpu, verdict in ((1, FITS), (2, expected), (5, CANNOT)):
-        found = judge([*cluster, job("more", 1, template(containers=[container(cpu=cpu)]))])
+        found = judge([*cluster, job("more", 1, using(cpu=cpu))])
         assert verdicts_of(found)["Job team/more"] is verdict
 
 
 def test_a_reference_to_another_api_is_none() -> None:
-    web = deployment("web", 1, template(containers=[container(cpu=4)]))
-    other = {"apiVersion": "apps.kruise.io/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    web = deployment("web", 1, using(cpu=4))
+    other = web | {"apiVersion": "apps.kruise.io/v1"}
     for owner, expected in ((web, FITS), (other, CANNOT)):
         pod = pod_of(owner, 0, serviceAccountName="default")
         assert judge([node("n", cpu="5"), web, pod]).stack is expected
 
 
 CLAIM = claim(storageClassName="fast")
-FAST: Manifest = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "fast"},
-    "provisioner": "pd.csi.storage.gke.io",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
+FAST = storage_class()
 
 
 def test_an_existing_stateful_set_claim_counts_once() -> None:
-    zone = "topology.kubernetes.io/zone"
     db = stateful_set("db", 1, template(), volumeClaimTemplates=[CLAIM])
     one = quota(hard={"persistentvolumeclaims": "1"})
-    assert (
-        judge([node("n"), FAST, db, one, claim("data-db-0", storageClassName="fast")]).stack is FITS
-    )
-    assert (
-        judge([node("n"), FAST, db, one, claim("other", storageClassName="fast")]).stack is not FITS
-    )
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "pv", "labels": {zone: "a"}},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "fast",
-            "capacity": {"storage": "1Gi"},
-            "claimRef": {"namespace": "team", "name": "data-db-0"},
-            "csi": {"driver": "pd.csi.storage.gke.io", "volumeHandle": "h"},
-        },
+    existing, other = (claim(name, storageClassName="fast") for name in ("data-db-0", "other"))
+    assert judge([node("n"), FAST, db, one, existing]).stack is FITS
+    assert judge([node("n"), FAST, db, one, other]).stack is not FITS
+    bound: Any = {
+        "claimRef": {"namespace": "team", "name": "data-db-0"},
+        "csi": {"driver": PD, "volumeHandle": "h"},
     }
+    disk = volume("pv", {ZONE: "a"}, storageClassName="fast", **bound)
     for at, expected in (("a", FITS), ("b", OPEN)):
-        assert (
-            judge(
-                [
-                    node("n", {zone: at}),
-                    FAST,
-                    db,
-                    volume,
-                    claim("data-db-0", storageClassName="fast"),
-                ]
-            ).stack
-            is expected
-        )
+        assert judge([node("n", {ZONE: at}), FAST, db, disk, existing]).stack is expected
 
 
 @pytest.mark.parametrize(("phase", "expected"), [("Bound", FITS), ("Released", CANNOT)])
 def test_a_volume_whose_claim_was_deleted_is_no_later_ones(phase: str, expected: Verdict) -> None:
     """A claim of the same name is another one (Kubernetes, "Persistent Volumes", reclaiming)."""
-    kept = {
-        "storageClassName": "local",
-        "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": "1Gi"},
-    }
-    kept |= {
-        "claimRef": {"namespace": "team", "name": "data", "uid": "earlier"},
-        "nfs": {"server": "s", "path": "/"},
-    }
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "pv"},
-        "spec": kept,
-    }
-    local = {**FAST, "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
-    other = {**copy.deepcopy(volume), "metadata": {"name": "small"}}
-    other["spec"] |= {"claimRef": None, "capacity": {"storage": "1Mi"}}
-    mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    new = deployment("new", 1, template(volumes=mounts))
-    found = judge(
-        [
-            node("n"),
-            local,
-            stored(volume, phase=phase),
-            other,
-            claim("data", storageClassName="local"),
-            new,
-        ]
-    )
+    of_local: Any = {"storageClassName": "local", "nfs": {"server": "s", "path": "/"}}
+    earlier = {"namespace": "team", "name": "data", "uid": "earlier"}
+    kept = stored(volume(claimRef=earlier, **of_local), phase=phase)
+    others = [
+        storage_class("local", "kubernetes.io/no-provisioner"),
+        volume("small", size="1Mi", **of_local),
+        claim("data", storageClassName="local"),
+    ]
+    found = judge([node("n"), kept, *others, deployment("new", 1, template(**mounted()))])
     assert found.workloads[0].verdict is expected
 
 
 def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
-    zone, volumes = (
-        "topology.kubernetes.io/zone",
-        [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
-    )
-    pods = template(containers=[container(cpu=2)], volumes=volumes)
+    pods = template(containers=[container(cpu=2)], **mounted())
+    shared = claim("data", mode="ReadWriteMany", storageClassName="fast")
     for second, kind, expected in (
         ("a", deployment("web", 2, pods), FITS),
         ("b", deployment("web", 2, pods), OPEN),
         ("b", deployment("web", 1, pods), FITS),
         ("b", job("run", 2, pods), FITS),
     ):
-        nodes = [node("one", {zone: "a"}, cpu="2"), node("two", {zone: second}, cpu="2")]
-        found = judge(
-            [*nodes, FAST, claim("data", mode="ReadWriteMany", storageClassName="fast"), kind]
-        ).workloads[0]
+        nodes = [node("one", {ZONE: "a"}, cpu="2"), node("two", {ZONE: second}, cpu="2")]
+        found = judge([*nodes, FAST, shared, kind]).workloads[0]
         assert found.verdict is expected or "volume-class" in {each.rule for each in found.reasons}
 
 
 def test_a_claim_of_one_pod_is_taken_by_the_pod_that_runs() -> None:
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    pods = template(containers=[container(cpu=1)], volumes=[volume])
+    pods = template(containers=[container(cpu=1)], **mounted())
     mine = stored(deployment("mine", 1, pods), replicas=1)
-    runs = pod_of(mine, 0, containers=[container(cpu=1) | {"image": "i"}], volumes=[volume])
-    there = [
-        node("n", cpu="10"),
-        FAST,
-        claim("data", mode="ReadWriteOncePod", storageClassName="fast"),
-        mine,
-        runs,
-    ]
+    runs = pod_of(mine, 0, **ONE_CPU, **mounted())
+    exclusive = claim("data", mode="ReadWriteOncePod", storageClassName="fast")
+    there = [node("n", cpu="10"), FAST, exclusive]
     more = deployment("more", 1, pods)
-    assert list(verdicts_of(judge(there)).values()) == [FITS]
-    assert list(verdicts_of(judge([*there, more])).values()) == [FITS, CANNOT]
-    assert list(verdicts_of(judge([*there[:3], more])).values()) == [FITS]
-
-
-def test_gke_runs_a_sidecar_where_buckets_are_mounted() -> None:
-    pods = template(containers=[container(cpu=3)])
-    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
-    for labels, cpu, expected in (
-        ({}, "3", FITS),
-        ({"cloud.google.com/gke-nodepool": "p"}, "3", CANNOT),
-        ({"cloud.google.com/gke-nodepool": "p"}, "3250m", FITS),
+    for documents, expected in (
+        ([mine, runs], [FITS]),
+        ([mine, runs, more], [FITS, CANNOT]),
+        ([more], [FITS]),
     ):
-        nodes = node("n", labels, cpu=cpu, **{"ephemeral-storage": "50Gi"})
-        assert judge([nodes, deployment("web", 1, pods)]).stack is expected
-    pods["metadata"]["annotations"]["gke-gcsfuse/cpu-limit"] = "1"
-    assert judge([nodes, deployment("web", 1, pods)]).stack is CANNOT
+        assert list(verdicts_of(judge([*there, *documents])).values()) == expected
+
+
+ON_GKE = {"cloud.google.com/gke-nodepool": "p"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "cpu", "limit", "expected"),
+    [
+        ({}, "3", {}, FITS),
+        (ON_GKE, "3", {}, CANNOT),
+        (ON_GKE, "3250m", {}, FITS),
+        (ON_GKE, "3250m", {"gke-gcsfuse/cpu-limit": "1"}, CANNOT),
+    ],
+)
+def test_gke_runs_a_sidecar_where_buckets_are_mounted(
+    labels: Manifest, cpu: str, limit: Manifest, expected: Verdict
+) -> None:
+    pods = using(cpu=3)
+    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true", **limit}
+    nodes = node("n", labels, cpu=cpu, **{"ephemeral-storage": "50Gi"})
+    assert judge([nodes, deployment("web", 1, pods)]).stack is expected
 
 
 def test_a_resource_of_a_device_class_is_not_known() -> None:
-    name = "deviceclass.resource.kubernetes.io/tpu"
-    found = judge(
-        [node("n"), deployment("web", 1, template(containers=[container(**{name: 1})]))]
-    ).workloads[0]
+    name: Any = "deviceclass.resource.kubernetes.io/tpu"
+    (found,) = judge([node("n"), deployment("web", 1, using(**{name: 1}))]).workloads
     assert found.verdict is OPEN
-    assert f"spec.template.spec.containers[0].resources.limits.{name}" in {
-        each.path for each in found.reasons
-    }
+    path = f"spec.template.spec.containers[0].resources.limits.{name}"
+    assert path in {each.path for each in found.reasons}
 
 
 @pytest.mark.parametrize(
@@ -378,31 +307,18 @@ def test_a_resource_of_a_device_class_is_not_known() -> None:
     [
         ({"exactly": {"deviceClassName": "gpu", "count": 3}}, 3),
         ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, 32),
-        (
-            {
-                "firstAvailable": [
-                    {"deviceClassName": "gpu", "count": 2},
-                    {"deviceClassName": "gpu", "count": 5},
-                ]
-            },
-            5,
-        ),
+        ({"firstAvailable": [{"deviceClassName": "gpu", "count": count} for count in (2, 5)]}, 5),
     ],
 )
 def test_a_quota_counts_the_most_devices_that_a_claim_may_get(
     request_: Manifest, count: int
 ) -> None:
     spec = {"spec": {"devices": {"requests": [{"name": "r", **request_}]}}}
-    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
     made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "t", spec=spec)
+    server = web(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
     for most, expected in ((count, OPEN), (count - 1, CANNOT)):
         limit = quota(hard={"gpu.deviceclass.resource.k8s.io/devices": str(most)})
-        assert (
-            judge(
-                [node("n"), made, limit, deployment("web", 1, template(resourceClaims=claims))]
-            ).stack
-            is expected
-        )
+        assert judge([node("n"), made, limit, server]).stack is expected
 
 
 def test_a_job_set_makes_a_service() -> None:
@@ -422,8 +338,7 @@ def test_numbers_are_for_people() -> None:
 
 def owned(made: Manifest, owner: Manifest) -> Manifest:
     """An object that a controller has made."""
-    reference = {key: owner[key] for key in ("apiVersion", "kind")}
-    made["metadata"]["ownerReferences"] = [reference | {"name": owner["metadata"]["name"]}]
+    made["metadata"]["ownerReferences"] = [reference(owner)]
     return stored(made)
 
 
@@ -447,14 +362,10 @@ def of_job_set() -> list[Manifest]:
 
 def of_ray_job() -> list[Manifest]:
     """A RayJob with its RayCluster and the pod of that."""
-    group = {"template": template(containers=[container(cpu=2)]), "rayStartParams": {}}
-    spec = {
-        "rayClusterSpec": {"headGroupSpec": group},
-        "entrypoint": "run",
-        "submissionMode": "HTTPMode",
-    }
+    head = {"headGroupSpec": {"template": using(cpu=2), "rayStartParams": {}}}
+    spec = {"rayClusterSpec": head, "entrypoint": "run", "submissionMode": "HTTPMode"}
     whole = stored(workload("ray.io/v1", "RayJob", "run", spec))
-    cluster = owned(workload("ray.io/v1", "RayCluster", "run-x", {"headGroupSpec": group}), whole)
+    cluster = owned(workload("ray.io/v1", "RayCluster", "run-x", head), whole)
     return [whole, cluster, running("head", cluster, labels={"ray.io/cluster": "run-x"})]
 
 
@@ -462,9 +373,7 @@ def of_ray_job() -> list[Manifest]:
 def test_what_controllers_have_made_counts_once(objects: list[Manifest]) -> None:
     found = judge([node("n", cpu="2"), *objects])
     assert verdicts_of(found) == {str(found.workloads[0].workload): FITS}
-    more = judge(
-        [node("n", cpu="3"), *objects, job("more", 1, template(containers=[container(cpu=2)]))]
-    )
+    more = judge([node("n", cpu="3"), *objects, job("more", 1, using(cpu=2))])
     assert more.workloads[-1].verdict is not FITS
     # Without the object that owns it, nobody knows what a Workload of Kueue is for.
     assert judge([node("n", cpu="2"), *objects[1:]]).stack is not CANNOT
@@ -505,17 +414,12 @@ def test_the_servers_of_a_pool_count_once_in_a_live_cluster() -> None:
     pods = template({"app": "chat"}, [container(cpu=2) | {"ports": [{"containerPort": 8000}]}])
     web = stored(deployment("chat", 1, pods))
     hashed = {"app": "chat", "pod-template-hash": "6d4b"}
-    replicas = owned(
-        workload("apps/v1", "ReplicaSet", "chat-6d4b", copy.deepcopy(web["spec"])), web
-    )
+    made = workload("apps/v1", "ReplicaSet", "chat-6d4b", copy.deepcopy(web["spec"]))
+    replicas = owned(made, web)
     replicas["metadata"]["labels"] = hashed
     pod = running("chat-6d4b-x", replicas, labels=hashed)
     pod["spec"]["containers"] = pods["spec"]["containers"]
-    pool = namespaced(
-        "inference.networking.k8s.io/v1",
-        "InferencePool",
-        "chat",
-        spec={"selector": {"matchLabels": {"app": "chat"}}, "targetPorts": [{"number": 8000}]},
-    )
+    spec = {"selector": {"matchLabels": {"app": "chat"}}, "targetPorts": [{"number": 8000}]}
+    pool = namespaced("inference.networking.k8s.io/v1", "InferencePool", "chat", spec=spec)
     found = judge_documents([node("n", cpu="2"), web, replicas, pod, pool])
     assert "get the same requests" not in str([each.message for each in found.findings])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
+from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.report import as_summary, as_text
 
 from tests.factories import (
@@ -12,6 +13,7 @@ from tests.factories import (
     ZONE,
     Manifest,
     anti_affinity,
+    cluster_wide,
     container,
     daemon_set,
     deployment,
@@ -23,162 +25,142 @@ from tests.factories import (
     spread,
     template,
 )
+from tests.support.cluster_objects import LATE, mounted, taint, using, web
 
-H100 = pool(
-    "h100",
-    2,
-    {"gpu": "h100", ZONE: "a"},
-    [{"key": GPU, "value": "present", "effect": "NoSchedule"}],
-    gpu="8",
-)
+H100 = pool("h100", 2, {"gpu": "h100", ZONE: "a"}, [taint(GPU, "present")], gpu="8")
 CPU = pool("cpu", 3, {ZONE: "b"})
 BRIEF = {"key": "team", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
 EVICTING = pool("brief", 1, {}, [{"key": "team", "effect": "NoExecute"}])
 SANDBOXED = {"runtimeClassName": "sandbox", "overhead": {"cpu": "1"}}
-SANDBOX = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "sandbox"},
-    "handler": "sandbox",
-    "overhead": {"podFixed": {"cpu": "1"}},
-}
-HUNGRY = template(containers=[container(gpu=8, cpu=4)])
-DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+OVERHEAD = {"podFixed": {"cpu": "1"}}
+SANDBOX = cluster_wide(
+    "node.k8s.io/v1", "RuntimeClass", "sandbox", handler="sandbox", overhead=OVERHEAD
+)
+HUNGRY = using(gpu=8, cpu=4)
+DATA = mounted()
+OF_FAST = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
 DISK = [
-    {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "fast"},
-        "volumeBindingMode": "WaitForFirstConsumer",
-    },
-    namespaced(
-        "v1",
-        "PersistentVolumeClaim",
-        "data",
-        spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
-    ),
+    cluster_wide("storage.k8s.io/v1", "StorageClass", "fast", volumeBindingMode=LATE),
+    namespaced("v1", "PersistentVolumeClaim", "data", spec=OF_FAST),
 ]
+SPREAD = web(3, topologySpreadConstraints=[spread(minDomains=2)])
+SMALL_MOST = limit_range({"type": "Container", "max": {"cpu": "500m"}})
+"""A LimitRange whose maximum is half a CPU."""
 
 
-def gpus(count: int, **spec: Any) -> Manifest:
-    return template(containers=[container(gpu=count)], **spec)
+def line(finding: Finding) -> str:
+    """What people read about a finding."""
+    return f"{finding.rule}: {finding.message}. | {finding.remedy}"
+
+
+def line_with_path(finding: Finding) -> str:
+    return f"{finding.rule} at {finding.path}: {finding.message}. | {finding.remedy}"
+
+
+def train(pods: int, gpus: int, **spec: Any) -> Manifest:
+    return job("train", pods, using(gpu=gpus), **spec)
+
+
+def of_pods(name: str, replicas: int) -> Manifest:
+    return deployment(name, replicas, template())
 
 
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [
         (
-            [job("train", 4, gpus(8), gang=True), H100, CPU],
+            [train(4, 8, gang=True), H100, CPU],
             'nodes at spec.parallelism: each pod needs 8 nvidia.com/gpu; "h100" offers 8 nvidia.com/gpu per node on at most 2 nodes: '
             "room for 2 of the 4 pods that must run at once. | Raise the maximum of h100 to 4 nodes or lower spec.parallelism to 2.",
         ),
         (
-            [job("train", 1, gpus(16)), H100, CPU],
+            [train(1, 16), H100, CPU],
             "resources at spec.template.spec.containers[0].resources.limits.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
             'the nearest, "h100", does not take it: it needs 16 nvidia.com/gpu, and 8 are free, 8 short. | '
             "Request at most 8 nvidia.com/gpu.",
         ),
         (
-            [deployment("web", 1, template(nodeSelector={"gpu": "h100"})), H100, CPU],
+            [web(nodeSelector={"gpu": "h100"}), H100, CPU],
             'taint at spec.template.spec.tolerations: each pod needs 1 cpu; the nearest, "h100", does not take it: '
             "untolerated taint nvidia.com/gpu=present:NoSchedule. | Tolerate nvidia.com/gpu=present:NoSchedule.",
         ),
         (
-            [
-                job("train", 1, gpus(16)),
-                pool("small", 9, {}, gpu="1"),
-                pool("large", 1, {}, gpu="8"),
-            ],
+            [train(1, 16), pool("small", 9, {}, gpu="1"), pool("large", 1, {}, gpu="8")],
             "resources at spec.template.spec.containers[0].resources.limits.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
             'the nearest, "large", does not take it: it needs 16 nvidia.com/gpu, and 8 are free, 8 short. | '
             "Request at most 8 nvidia.com/gpu.",
         ),
         (
-            [
-                deployment("web", 1, template(nodeSelector={"gpu": "b200"})),
-                H100,
-                pool("l4", 1, {"gpu": "l4"}),
-            ],
+            [web(nodeSelector={"gpu": "b200"}), H100, pool("l4", 1, {"gpu": "l4"})],
             'node-selector at spec.template.spec.nodeSelector.gpu: each pod needs 1 cpu; the nearest, "l4", does not take it: '
             "node selector gpu=b200: the node has gpu=l4. | "
             "Correct spec.template.spec.nodeSelector (nodes have gpu l4 or h100).",
         ),
         (
-            [deployment("web", 1, template(nodeSelector={"disk": "ssd"})), CPU],
+            [web(nodeSelector={"disk": "ssd"}), CPU],
             'node-selector at spec.template.spec.nodeSelector.disk: each pod needs 1 cpu; the nearest, "cpu", does not take it: '
             "node selector disk=ssd: the node has no disk. | Correct spec.template.spec.nodeSelector (no node has disk).",
         ),
         (
-            [deployment("web", 13, template()), CPU],
+            [web(13), CPU],
             'nodes at spec.replicas: each pod needs 1 cpu; "cpu" offers 4 cpu per node on at most 3 nodes: '
             "room for 12 of the 13 pods that must run at once. | Raise the maximum of cpu to 4 nodes or lower spec.replicas to 12.",
         ),
         (
-            [deployment("web", 4, template(affinity=anti_affinity())), CPU],
+            [web(4, affinity=anti_affinity()), CPU],
             'nodes at spec.replicas: each pod needs 1 cpu; "cpu" takes one per node on at most 3 nodes: '
             "room for 3 of the 4 pods that must run at once. | Raise the maximum of cpu to 4 nodes or lower spec.replicas to 3.",
         ),
         (
-            [deployment("web", 3, template(topologySpreadConstraints=[spread(minDomains=2)])), CPU],
+            [SPREAD, CPU],
             "topology-spread at spec.template.spec.topologySpreadConstraints: 3 pods must run at once, and "
             "topologySpreadConstraints over topology.kubernetes.io/zone lets 1: 3 nodes of cpu would have the room. | "
             "Loosen spec.template.spec.topologySpreadConstraints, or lower spec.replicas to 1.",
         ),
         (
-            [deployment("web", 3, template()), CPU, quota("team-quota", {"requests.cpu": "2"})],
+            [web(3), CPU, quota("team-quota", {"requests.cpu": "2"})],
             "quota at ResourceQuota team-quota.spec.hard.requests.cpu: it needs 3 requests.cpu, and ResourceQuota team-quota "
             "leaves 2: 1 too few. | Raise requests.cpu of ResourceQuota team-quota to 3, or ask for less.",
         ),
         (
-            [
-                deployment("web", 1, template()),
-                CPU,
-                limit_range({"type": "Container", "max": {"cpu": "500m"}}),
-            ],
+            [web(), CPU, SMALL_MOST],
             "limit-range-max at spec.template.spec.containers[0].resources.limits.cpu: the API server refuses the pods: "
             "LimitRange limits allows container main at most 500m of cpu, and it has 1. | "
             "Lower cpu to 500m, or raise the maximum of LimitRange limits.",
         ),
         (
-            [daemon_set("agent", template(containers=[container(memory="17Gi")])), CPU],
+            [daemon_set("agent", using(memory="17Gi")), CPU],
             'daemon-set-room at spec.template.spec: "cpu" has no room for its pod: it needs 17Gi memory, and 16Gi are free, 1Gi short. | '
             "Lower the pod's requests, or keep it off cpu by a node selector.",
         ),
         (
-            [
-                deployment("web", 3, template(tolerations=[BRIEF], affinity=anti_affinity())),
-                EVICTING,
-            ],
+            [web(3, tolerations=[BRIEF], affinity=anti_affinity()), EVICTING],
             'taint at spec.template.spec.tolerations.tolerationSeconds: each pod needs 1 cpu; the nearest, "brief", does not '
             "take it: it tolerates the taint team:NoExecute for some seconds only. | "
             "Tolerate team:NoExecute without tolerationSeconds.",
         ),
         (
-            [
-                deployment("web", 1, template(containers=[container(cpu=5)], **SANDBOXED)),
-                SANDBOX,
-                CPU,
-            ],
+            [web(containers=[container(cpu=5)], **SANDBOXED), SANDBOX, CPU],
             "resources at spec.template.spec.containers[0].resources.limits.cpu: each pod needs 6 cpu; "
             'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 are free, 2 short. | '
             "Request at most 3 cpu besides the overhead.",
         ),
         (
-            [deployment("web", 1, template())],
+            [web()],
             "no-nodes at spec.template.spec: there are no nodes. | Declare a node pool.",
         ),
     ],
 )
 def test_reasons(documents: list[Manifest], expected: str) -> None:
     (reason,) = judge(documents).workloads[0].reasons
-    assert f"{reason.rule} at {reason.path}: {reason.message}. | {reason.remedy}" == expected
+    assert line_with_path(reason) == expected
 
 
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [
         (
-            [job("sweep", 9, gpus(8)), H100],
+            [job("sweep", 9, using(gpu=8)), H100],
             "runs-in-turns at spec.parallelism: 2 of 9 pods run at a time: the nodes allow no more. | "
             "Lower spec.parallelism to 2, or make room for 9.",
         ),
@@ -188,7 +170,7 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
             "Lower spec.parallelism to 1, or make room for 3.",
         ),
         (
-            [deployment("web", 12, template()), CPU],
+            [web(12), CPU],
             "rollout-surge at spec.replicas: 15 pods during a rollout do not fit: the nodes take 12 pods of 1 cpu. | "
             "Make room for 3 more, or set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1.",
         ),
@@ -202,14 +184,14 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
 )
 def test_warnings(documents: list[Manifest], expected: str) -> None:
     (warning,) = judge(documents).workloads[0].warnings
-    assert f"{warning.rule} at {warning.path}: {warning.message}. | {warning.remedy}" == expected
+    assert line_with_path(warning) == expected
 
 
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [
         (
-            [deployment("a", 6, template()), deployment("b", 8, template()), CPU],
+            [of_pods("a", 6), of_pods("b", 8), CPU],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and cpu "
             "offers 12 at most. | Raise the maximum of cpu, or give the workloads separate pools.",
         ),
@@ -220,17 +202,12 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
             "Raise the maximum of h100, or give the workloads separate pools.",
         ),
         (
-            [
-                deployment("a", 6, template()),
-                deployment("b", 8, template()),
-                pool("east", 2),
-                pool("west", 1),
-            ],
+            [of_pods("a", 6), of_pods("b", 8), pool("east", 2), pool("west", 1)],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and "
             "east and west offer 12 at most. | Raise the maximum of east and west, or give the workloads separate pools.",
         ),
         (
-            [deployment("a", 12, template()), job("j", 1, template()), CPU],
+            [of_pods("a", 12), job("j", 1, template()), CPU],
             "competition: next to Deployment team/a it may wait forever: together they need 13 cpu, and cpu offers 12 "
             "at most. | Let its pools have more nodes, or give it a separate pool.",
         ),
@@ -240,12 +217,7 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
             "12 at most. | Let its pools have more nodes, or give it a separate pool.",
         ),
         (
-            [
-                deployment("a", 2, template()),
-                deployment("b", 2, template()),
-                CPU,
-                quota(hard={"requests.cpu": "3"}),
-            ],
+            [of_pods("a", 2), of_pods("b", 2), CPU, quota(hard={"requests.cpu": "3"})],
             "quota-sum: Deployment team/a and Deployment team/b together need 4 requests.cpu, and the quota leaves 3: 1 too few. | "
             "Raise requests.cpu to 4, or lower what the workloads ask for.",
         ),
@@ -253,20 +225,18 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
 )
 def test_reasons_of_the_stack(documents: list[Manifest], expected: str) -> None:
     (reason,) = judge(documents).reasons
-    assert f"{reason.rule}: {reason.message}. | {reason.remedy}" == expected
+    assert line(reason) == expected
 
 
 def test_a_quota_that_is_used_beyond_its_amounts_leaves_nothing() -> None:
     used = {**quota(hard={"pods": "1"}), "status": {"hard": {"pods": "1"}, "used": {"pods": "3"}}}
-    assert "leaves pods 0 of 1." in as_summary(judge([used, deployment("web", 2, template()), CPU]))
+    assert "leaves pods 0 of 1." in as_summary(judge([used, web(2), CPU]))
 
 
 FAILING = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}
-INDEXES = {
-    "completions": 4,
-    "completionMode": "Indexed",
-    "successPolicy": {"rules": [{"succeededIndexes": "7"}]},
-}
+OF_SUCCESS = {"rules": [{"succeededIndexes": "7"}]}
+INDEXED: Manifest = {"completionMode": "Indexed"}
+LATER = {"operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +249,7 @@ INDEXES = {
         ),
         ({}, {"restartPolicy": "Always"}, "must be one of OnFailure, Never, not 'Always'"),
         (
-            {"completionMode": "Indexed", "completions": None},
+            INDEXED | {"completions": None},
             {},
             "spec.completions must be given, because completionMode is Indexed and parallelism is set",
         ),
@@ -288,7 +258,11 @@ INDEXES = {
             {},
             "must be left out, not 1, because completionMode is not Indexed",
         ),
-        (INDEXES, {}, "must be indexes in ascending order below 4, because completions is 4"),
+        (
+            INDEXED | {"completions": 4, "successPolicy": OF_SUCCESS},
+            {},
+            "must be indexes in ascending order below 4, because completions is 4",
+        ),
         (
             {},
             {"hostUsers": False, "hostPID": True},
@@ -296,11 +270,7 @@ INDEXES = {
         ),
         (
             {},
-            {
-                "tolerations": [
-                    {"operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}
-                ]
-            },
+            {"tolerations": [LATER]},
             "effect must be NoExecute, not 'NoSchedule', because tolerationSeconds is set",
         ),
     ],
@@ -345,10 +315,10 @@ def test_numbers_verbs_and_lists(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("documents", "accepted", "answer"),
     [
-        ([deployment("web", 1, template()), CPU], 0, "The stack fits."),
-        ([deployment("web", 1, template()), CPU], 2, "fits, except for 2 accepted findings."),
-        ([deployment("web", 13, template()), CPU], 0, "The stack cannot fit."),
-        ([deployment("web", 13, template()), CPU], 1, "fits, except for 1 accepted finding."),
+        ([web(), CPU], 0, "The stack fits."),
+        ([web(), CPU], 2, "fits, except for 2 accepted findings."),
+        ([web(13), CPU], 0, "The stack cannot fit."),
+        ([web(13), CPU], 1, "fits, except for 1 accepted finding."),
     ],
 )
 def test_the_first_line_agrees_with_what_happens(
@@ -368,6 +338,5 @@ def test_a_claim_that_is_too_large_is_not_the_fault_of_its_job() -> None:
 
 
 def test_an_object_that_is_declared_twice_is_named_in_every_verdict() -> None:
-    twice = [deployment("web", count, template()) for count in (1, 2)]
-    verdicts = judge([deployment("other", 1, template()), *twice, CPU])
+    verdicts = judge([of_pods("other", 1), web(1), web(2), CPU])
     assert {finding.object for finding in verdicts.findings} == {"Deployment team/web"}

@@ -15,7 +15,9 @@ from tests.factories import (  # fmt: skip
     OPEN,
     ZONE,
     Manifest,
+    affinity,
     anti_affinity,
+    claim,
     container,
     daemon_set,
     deployment,
@@ -30,8 +32,23 @@ from tests.factories import (  # fmt: skip
     template,
     webhook,
 )
+from tests.support.cluster_objects import (
+    autoscaler,
+    claim_spec,
+    claim_template,
+    mounted,
+    namespace,
+    policy,
+    priority_class,
+    storage_class,
+    using,
+    volume,
+    web,
+)
 
 ROOMY = node("n", cpu="8", memory="8Gi")
+SMALL = node("n", cpu="1", memory="8Gi")
+ONE = using(cpu=1)
 ONE = template(containers=[container(cpu=1)])
 
 
@@ -40,10 +57,7 @@ def agent(**spec: Any) -> Manifest:
 
 
 def scaler(name: str, **spec: Any) -> Manifest:
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    return namespaced(
-        "autoscaling/v2", "HorizontalPodAutoscaler", name, spec={"scaleTargetRef": target, **spec}
-    )
+    return autoscaler(deployment("web", 1, ONE), name, **spec)
 
 
 def tainted(key: str, effect: str, **status: Any) -> Manifest:
@@ -54,19 +68,10 @@ def tainted(key: str, effect: str, **status: Any) -> Manifest:
 
 
 def for_seconds(seconds: int | None) -> Manifest:
+    """A Deployment whose pods tolerate a taint for some time, or for ever."""
     toleration = {"key": "spot", "operator": "Exists", "effect": "NoExecute"}
-    return {
-        "tolerations": [toleration | ({} if seconds is None else {"tolerationSeconds": seconds})]
-    }
-
-
-def priority_class(name: str, value: int, **fields: Any) -> Manifest:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    } | fields
+    limited = {} if seconds is None else {"tolerationSeconds": seconds}
+    return web(containers=[container(cpu=1)], tolerations=[toleration | limited])
 
 
 def on_node(made: Manifest) -> Manifest:
@@ -91,71 +96,40 @@ def zonal_volume(
     labels: Manifest | None = None, affinity: Manifest | None = None
 ) -> list[Manifest]:
     """A volume, a claim for it that waits for its pod, and the pod."""
-    has = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
-    affinity = {"required": next(iter(affinity.values()))} if affinity else {}
-    own = {
-        "capacity": {"storage": "1Gi"},
-        "nfs": {"server": "s", "path": "/p"},
-        "nodeAffinity": affinity,
-    }
-    metadata = {"name": "local"}
-    late = {
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-    mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "v", "labels": labels or {}},
-    }
+    of_local: Any = {"storageClassName": "local"}
+    reach: Any = {"nodeAffinity": {"required": next(iter(affinity.values()))}} if affinity else {}
     return [
-        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, **late},
-        {**volume, "spec": {**has, **{key: value for key, value in own.items() if value}}},
-        namespaced(
-            "v1",
-            "PersistentVolumeClaim",
-            "data",
-            spec={**has, "resources": {"requests": {"storage": "1Gi"}}},
-        ),
-        deployment("web", 1, template(volumes=[mount])),
+        storage_class("local", "kubernetes.io/no-provisioner"),
+        volume("v", labels, nfs={"server": "s", "path": "/p"}, **of_local, **reach),
+        claim(**of_local),
+        web(**mounted()),
     ]
 
 
 def hooked(seconds: int) -> Manifest:
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}
-    return deployment("web", 1, template(containers=[container(cpu=1) | hook]))
+    return web(containers=[container(cpu=1) | hook])
 
 
 def mounting(**mount: Any) -> Manifest:
-    mounts = {
-        "volumeMounts": [{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled", **mount}]
-    }
-    return deployment(
-        "web",
-        1,
-        template(containers=[container(cpu=1) | mounts], volumes=[{"name": "v", "emptyDir": {}}]),
-    )
+    mounts = [{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled", **mount}]
+    main = container(cpu=1) | {"volumeMounts": mounts}
+    return web(containers=[main], volumes=[{"name": "v", "emptyDir": {}}])
 
 
 def cron_job(**spec: Any) -> Manifest:
-    made = train()["spec"] | spec
-    return namespaced(
-        "batch/v1",
-        "CronJob",
-        "nightly",
-        spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": made}},
-    )
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": train()["spec"] | spec}}
+    return namespaced("batch/v1", "CronJob", "nightly", spec=spec)
 
 
 def holding(**fields: Any) -> list[Manifest]:
     """A Deployment whose container has some fields more."""
-    return [ROOMY, deployment("web", 1, template(containers=[container(cpu=1) | fields]))]
+    return [ROOMY, web(containers=[container(cpu=1) | fields])]
 
 
 def with_pods(**spec: Any) -> list[Manifest]:
     """A Deployment whose pods have some fields more."""
-    return [ROOMY, deployment("web", 1, template(containers=[container(cpu=1)], **spec))]
+    return [ROOMY, web(containers=[container(cpu=1)], **spec)]
 
 
 def variable(**source: Any) -> list[Manifest]:
@@ -170,21 +144,14 @@ def ephemeral(**spec: Any) -> list[Manifest]:
     return with_pods(volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}])
 
 
-WANTED = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+WANTED = claim_spec()
 
 
 def ingress(kind: str, path: str = "/", **rule: str) -> Manifest:
-    found = {
-        "path": path,
-        "pathType": kind,
-        "backend": {"service": {"name": "web", "port": {"number": 80}}},
-    }
-    return namespaced(
-        "networking.k8s.io/v1",
-        "Ingress",
-        "i",
-        spec={"rules": [{"http": {"paths": [found]}, **rule}]},
-    )
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    paths = [{"path": path, "pathType": kind, "backend": backend}]
+    spec = {"rules": [{"http": {"paths": paths}, **rule}]}
+    return namespaced("networking.k8s.io/v1", "Ingress", "i", spec=spec)
 
 
 def service(**spec: Any) -> Manifest:
@@ -195,20 +162,15 @@ def secret(kind: str, **data: str) -> Manifest:
     return namespaced("v1", "Secret", "s", type=f"kubernetes.io/{kind}", data=data)
 
 
-def storage_class(values: list[str]) -> Manifest:
-    topology = {"matchLabelExpressions": [{"key": ZONE, "values": values}]}
-    metadata = {"name": "disks"}
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": metadata,
-        "provisioner": "a/b",
-    } | {"allowedTopologies": [topology]}
+def in_zones(*values: str) -> Manifest:
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": [*values]}]}]
+    return storage_class("disks", "a/b", volumeBindingMode=None, allowedTopologies=topologies)
 
 
 def network_policy(**rule: Any) -> Manifest:
-    spec = {"podSelector": {}, "ingress": [{key.strip("_"): value for key, value in rule.items()}]}
-    return namespaced("networking.k8s.io/v1", "NetworkPolicy", "n", spec=spec)
+    return policy(
+        "n", podSelector={}, ingress=[{key.strip("_"): value for key, value in rule.items()}]
+    )
 
 
 def job_set(*names: str, **pods: Any) -> Manifest:
@@ -229,23 +191,17 @@ def binding(**role: Any) -> Manifest:
     return namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "b", roleRef=role, subjects=[])
 
 
-def kept_volume(claim: str = "data-set-0") -> list[Manifest]:
+def kept_volume(name: str = "data-set-0") -> list[Manifest]:
     """A class, a volume that is kept for a claim, and the claim."""
-    storage, volume, _, _ = zonal_volume()
-    volume["spec"]["claimRef"] = {"namespace": "team", "name": claim}
-    return [
-        storage,
-        volume,
-        namespaced(
-            "v1", "PersistentVolumeClaim", claim, spec=WANTED | {"storageClassName": "local"}
-        ),
-    ]
+    local, kept, _, _ = zonal_volume()
+    kept["spec"]["claimRef"] = {"namespace": "team", "name": name}
+    return [local, kept, claim(name, storageClassName="local")]
 
 
 def holding_data(replicas: int) -> Manifest:
     """A StatefulSet with a claim for each pod."""
-    data = {"metadata": {"name": "data"}, "spec": WANTED | {"storageClassName": "local"}}
-    return stateful_set("set", replicas, ONE, volumeClaimTemplates=[data])
+    claims = [claim_template(storageClassName="local")]
+    return stateful_set("set", replicas, ONE, volumeClaimTemplates=claims)
 
 
 BY_CPU = {
@@ -267,29 +223,13 @@ SET = stateful_set("set", 1, ONE)
 EPHEMERAL = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}]}
 
 
-def with_own_volume(claim: str) -> list[Manifest]:
+def with_own_volume(name: str) -> list[Manifest]:
     """A bare pod with a generic ephemeral volume, and a claim that is declared."""
-    late = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
-    default = {
-        "name": "disks",
-        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-    }
-    web = pod("web")
-    return [
-        *(
-            ROOMY,
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "StorageClass",
-                "metadata": default,
-                **late,
-            },
-        ),
-        *(
-            web | {"spec": web["spec"] | EPHEMERAL},
-            namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED),
-        ),
-    ]
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    disks = storage_class("disks", metadata={"name": "disks", "annotations": default})
+    bare = pod("web")
+    declared = namespaced("v1", "PersistentVolumeClaim", name, spec=WANTED)
+    return [ROOMY, disks, bare | {"spec": bare["spec"] | EPHEMERAL}, declared]
 
 
 def opaque(name: str) -> Manifest:
@@ -302,9 +242,15 @@ def ports(kind: str, **spec: Any) -> Manifest:
 
 
 CONFIG_MAP = namespaced("v1", "ConfigMap", "settings")
-NETWORK_POLICY = namespaced(
-    "networking.k8s.io/v1", "NetworkPolicy", "none", spec={"podSelector": {}}
-)
+NETWORK_POLICY = policy("none", podSelector={})
+UNAVAILABLE = "node.kubernetes.io/network-unavailable"
+IN_ZONE_A = node_affinity(IN_A)["nodeAffinity"]
+
+
+def pressed(status: str) -> Manifest:
+    """A node under a pressure, or one that was."""
+    conditions = [{"type": "DiskPressure", "status": status}]
+    return tainted("a", "PreferNoSchedule", conditions=conditions)
 
 
 INDEXED = {"completionMode": "Indexed", "completions": 3}
@@ -324,52 +270,34 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         OPEN,
     ),
     "a Deployment has the label of its controller": ([ROOMY, deployment("web", 1, template({"app": "web", "pod-template-hash": "x"}))], OPEN),
-    "a pod that names its node takes no room": ([node("n", cpu="1", memory="8Gi"), on_node(pod("a")), pod("b")], OPEN),
+    "a pod that names its node takes no room": ([SMALL, on_node(pod("a")), pod("b")], OPEN),
     "a node without its host name": (
         [{**ROOMY, "metadata": {"name": "n"}}, deployment("web", 2, template(affinity=anti_affinity()))],
         OPEN,
     ),
     "a pod that says it has ended, and was never there": (
-        [node("n", cpu="1", memory="8Gi"), {**pod("a"), "status": {"phase": "Succeeded"}}, pod("b")],
+        [SMALL, {**pod("a"), "status": {"phase": "Succeeded"}}, pod("b")],
         CANNOT,
     ),
-    "an object twice is one": ([node("n", cpu="1", memory="8Gi"), WEB, WEB], FITS),
-    "a node twice is one": ([node("n", cpu="1", memory="8Gi")] * 2 + [deployment("web", 2, ONE)], CANNOT),
+    "an object twice is one": ([SMALL, WEB, WEB], FITS),
+    "a node twice is one": ([SMALL] * 2 + [deployment("web", 2, ONE)], CANNOT),
     "an object in two shapes": ([ROOMY, WEB, deployment("web", 2, ONE)], OPEN),
-    "a pressure is a taint": ([tainted("a", "PreferNoSchedule", conditions=[{"type": "DiskPressure", "status": "True"}]), WEB], CANNOT),
-    "a pressure that is over": ([tainted("a", "PreferNoSchedule", conditions=[{"type": "DiskPressure", "status": "False"}]), WEB], FITS),
+    "a pressure is a taint": ([pressed("True"), WEB], CANNOT),
+    "a pressure that is over": ([pressed("False"), WEB], FITS),
     "a taint of the network is nothing to a DaemonSet of the host's": (
-        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule", conditions=OFF_LINE), agent(hostNetwork=True)],
+        [tainted(UNAVAILABLE, "NoSchedule", conditions=OFF_LINE), agent(hostNetwork=True)],
         CANNOT,
     ),
-    "a taint of the network keeps other DaemonSets away": (
-        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule", conditions=OFF_LINE), agent()],
-        FITS,
-    ),
-    "a taint of a condition that a node does not have goes": (
-        [tainted("node.kubernetes.io/disk-pressure", "NoSchedule"), WEB],
-        OPEN,
-    ),
-    "a taint of a cordon that a node does not have goes": (
-        [tainted("node.kubernetes.io/unschedulable", "NoSchedule"), WEB],
-        OPEN,
-    ),
-    "a taint of a condition with another effect stays": (
-        [tainted("node.kubernetes.io/unschedulable", "NoExecute"), WEB],
-        CANNOT,
-    ),
+    "a taint of the network keeps other DaemonSets away": ([tainted(UNAVAILABLE, "NoSchedule", conditions=OFF_LINE), agent()], FITS),
+    "a taint of a condition that a node does not have goes": ([tainted("node.kubernetes.io/disk-pressure", "NoSchedule"), WEB], OPEN),
+    "a taint of a cordon that a node does not have goes": ([tainted("node.kubernetes.io/unschedulable", "NoSchedule"), WEB], OPEN),
+    "a taint of a condition with another effect stays": ([tainted("node.kubernetes.io/unschedulable", "NoExecute"), WEB], CANNOT),
     "a node that is not ready": (
         [tainted("node.kubernetes.io/not-ready", "NoSchedule", conditions=[{"type": "Ready", "status": "False"}]), WEB],
         CANNOT,
     ),
-    "what tolerates a taint for a time is evicted": (
-        [tainted("spot", "NoExecute"), deployment("web", 1, template(containers=[container(cpu=1)], **for_seconds(0)))],
-        OPEN,
-    ),
-    "what tolerates a taint for ever stays": (
-        [tainted("spot", "NoExecute"), deployment("web", 1, template(containers=[container(cpu=1)], **for_seconds(None)))],
-        FITS,
-    ),
+    "what tolerates a taint for a time is evicted": ([tainted("spot", "NoExecute"), for_seconds(0)], OPEN),
+    "what tolerates a taint for ever stays": ([tainted("spot", "NoExecute"), for_seconds(None)], FITS),
     "an autoscaler takes replicas away": (
         [node("n", cpu="2", memory="8Gi"), deployment("web", 5, ONE), scaler("h", maxReplicas=2)],
         FITS,
@@ -384,14 +312,8 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         [ROOMY, WEB, priority_class("a", 1, globalDefault=True), priority_class("b", 2, globalDefault=True)],
         CANNOT,
     ),
-    "a Job has its own labels": (
-        [ROOMY, train({"job-name": "x"})],
-        CANNOT,
-    ),
-    "a Job's own labels may be given": (
-        [ROOMY, train({"job-name": "train"})],
-        FITS,
-    ),
+    "a Job has its own labels": ([ROOMY, train({"job-name": "x"})], CANNOT),
+    "a Job's own labels may be given": ([ROOMY, train({"job-name": "train"})], FITS),
     "as many indexes as there are": (
         [ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "0,2"}]}, **INDEXED)],
         FITS,
@@ -406,13 +328,10 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         [ROOMY, {**pod("a"), "metadata": {**pod("a")["metadata"], "ownerReferences": [OWNER]}}],
         OPEN,
     ),
-    "a zone on a volume that is not bound keeps no pod away": (
-        [node("n", {ZONE: "b"}), *zonal_volume(labels={ZONE: "a"})],
-        OPEN,
-    ),
-    "a volume that reaches no node": ([node("n", {ZONE: "b"}), *zonal_volume(affinity=node_affinity(IN_A)["nodeAffinity"])], CANNOT),
-    "a volume in reach": ([node("n", {ZONE: "a"}), *zonal_volume(affinity=node_affinity(IN_A)["nodeAffinity"])], FITS),
-    "space around an amount": ([node("n", cpu="1", memory="8Gi"), deployment("web", 1, template(containers=[container(cpu=" 2")]))], CANNOT),
+    "a zone on a volume that is not bound keeps no pod away": ([node("n", {ZONE: "b"}), *zonal_volume(labels={ZONE: "a"})], OPEN),
+    "a volume that reaches no node": ([node("n", {ZONE: "b"}), *zonal_volume(affinity=IN_ZONE_A)], CANNOT),
+    "a volume in reach": ([node("n", {ZONE: "a"}), *zonal_volume(affinity=IN_ZONE_A)], FITS),
+    "space around an amount": ([SMALL, deployment("web", 1, template(containers=[container(cpu=" 2")]))], CANNOT),
     "a hook sleeps longer than its pod has to end": ([ROOMY, hooked(31)], CANNOT),
     "a hook sleeps as long as its pod has to end": ([ROOMY, hooked(30)], FITS),
     "a mount that is read-only all the way down, and is not read-only": ([ROOMY, mounting(readOnly=False)], CANNOT),
@@ -498,8 +417,8 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
     "a ConfigMap of more than 1 MiB": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data={"a": "x" * (2**20 + 1)})], CANNOT),
     "a certificate without its key": ([ROOMY, WEB, secret("tls", **{"tls.crt": "YQ=="})], CANNOT),
     "a certificate with its key": ([ROOMY, WEB, secret("tls", **{"tls.crt": "YQ==", "tls.key": "YQ=="})], FITS),
-    "a topology's value twice": ([ROOMY, WEB, storage_class(["a", "a"])], CANNOT),
-    "a topology's values": ([ROOMY, WEB, storage_class(["a", "b"])], FITS),
+    "a topology's value twice": ([ROOMY, WEB, in_zones("a", "a")], CANNOT),
+    "a topology's values": ([ROOMY, WEB, in_zones("a", "b")], FITS),
     "a host by its address": ([ROOMY, WEB, ingress("Prefix", host="1.2.3.4")], CANNOT),
     "a host with a star": ([ROOMY, WEB, ingress("Prefix", host="*.example.com")], FITS),
     "a path through the parent": ([ROOMY, WEB, ingress("Prefix", path="/a/../b")], CANNOT),
@@ -542,9 +461,8 @@ def test_what_is_declared_replaces_what_is_stored() -> None:
     stored = deployment("web", 9, ONE)
     stored["metadata"]["uid"] = "7a0f"
     for documents in ([stored, WEB], [WEB, stored]):
-        assert [
-            each.verdict for each in judge([node("n", cpu="1", memory="8Gi"), *documents]).workloads
-        ] == [FITS]
+        (judged,) = judge([SMALL, *documents]).workloads
+        assert judged.verdict is FITS
 
 
 def test_a_service_that_is_refused_leaves_workloads_alone() -> None:
@@ -554,103 +472,78 @@ def test_a_service_that_is_refused_leaves_workloads_alone() -> None:
 
 def test_a_list_may_hold_lists() -> None:
     inner = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}]}"
-    assert [
-        each["kind"]
-        for each in read(f"{{apiVersion: v1, kind: List, items: [{inner}]}}", "list.yaml")
-    ] == ["Pod"]
+    (found,) = read(f"{{apiVersion: v1, kind: List, items: [{inner}]}}", "list.yaml")
+    assert found["kind"] == "Pod"
 
 
-def test_pods_that_a_namespace_selector_finds_may_come_too_late() -> None:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "team", "labels": {"a": "b"}},
-    }
-    for selector, expected in (({"matchLabels": {"a": "b"}}, OPEN), ({}, FITS)):
-        terms = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                term | {"namespaceSelector": selector}
-            ]
-        }
-        web = deployment("web", 1, template(affinity={"podAffinity": terms}))
-        assert (
-            judge([ROOMY, namespace, deployment("a", 1, template({"app": "a"})), web]).stack
-            is expected
-        )
+@pytest.mark.parametrize(
+    ("selector", "expected"), [({"matchLabels": {"a": "b"}}, OPEN), ({}, FITS)]
+)
+def test_pods_that_a_namespace_selector_finds_may_come_too_late(
+    selector: Manifest, expected: Verdict
+) -> None:
+    near = affinity(app="a")
+    [term] = near["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["namespaceSelector"] = selector
+    other = deployment("a", 1, template({"app": "a"}))
+    assert judge([ROOMY, namespace(a="b"), other, web(affinity=near)]).stack is expected
 
 
 def test_an_evicted_pod_of_a_job_may_be_its_last() -> None:
-    high, two = priority_class("high", 10), {"nodeSelector": {"k": "two"}}
     nodes = [node("a", cpu="1", memory="8Gi"), node("b", {"k": "two"}, cpu="1", memory="8Gi")]
-    web = deployment(
-        "web", 1, template(containers=[container(cpu=1)], priorityClassName="high", **two)
-    )
-    assert judge([*nodes, high, web, train()]).stack is FITS
-    assert judge([*nodes, high, web, train(backoffLimit=0)]).stack is OPEN
+    selecting = {"priorityClassName": "high", "nodeSelector": {"k": "two"}}
+    high = [priority_class("high", 10), web(containers=[container(cpu=1)], **selecting)]
+    assert judge([*nodes, *high, train()]).stack is FITS
+    assert judge([*nodes, *high, train(backoffLimit=0)]).stack is OPEN
 
 
 def test_a_job_with_space_for_one_pod_may_evict_others() -> None:
-    nodes = [node("a", cpu="2", memory="8Gi"), priority_class("high", 10)]
-    web = deployment("web", 1, template(containers=[container(cpu=1)], priorityClassName="high"))
-    two: Manifest = {"completions": 2}
-    pods = template({"app": "train"}, [container(cpu=1)])
-    ignored = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
-    assert judge([*nodes, web, job("train", 2, pods, **two)]).stack is FITS
-    found = judge([*nodes, web, job("train", 2, pods, backoffLimit=0, **two)])
+    high = priority_class("high", 10)
+    important = {"containers": [container(cpu=1)], "priorityClassName": "high"}
+    nodes = [node("a", cpu="2", memory="8Gi"), high, web(**important)]
+
+    def two(**spec: Any) -> Manifest:
+        return job("train", 2, using({"app": "train"}, cpu=1), completions=2, **spec)
+
+    assert judge([*nodes, two()]).stack is FITS
+    found = judge([*nodes, two(backoffLimit=0)])
     assert (found.stack, found.of_stack[0].rule) == (OPEN, "preemption")
-    assert (
-        judge(
-            [node("a", cpu="3"), nodes[1], web, job("train", 2, pods, backoffLimit=0, **two)]
-        ).stack
-        is FITS
-    )
-    assert (
-        judge(
-            [*nodes, web, job("train", 2, pods, backoffLimit=0, podFailurePolicy=ignored, **two)]
-        ).stack
-        is FITS
-    )
-    eight = [node("a", cpu="8"), nodes[1], {**web, "spec": {**web["spec"], "replicas": 7}}]
-    assert judge([*eight, job("train", 8, pods, completions=8)]).stack is OPEN  # it bears six
+    assert judge([node("a", cpu="3"), *nodes[1:], two(backoffLimit=0)]).stack is FITS
+    assert judge([*nodes, two(backoffLimit=0, podFailurePolicy=IGNORED)]).stack is FITS
+    eight = job("train", 8, using({"app": "train"}, cpu=1), completions=8)
+    judged = judge([node("a", cpu="8"), high, web(7, **important), eight])
+    assert judged.stack is OPEN  # it bears six
 
 
 def test_a_deadline_goes_on_while_pods_wait() -> None:
-    pods = template({"app": "train"}, [container(cpu=1)])
-    soon: Manifest = {"completions": 2, "activeDeadlineSeconds": 100}
-    one = node("a", cpu="1", memory="8Gi")
-    assert judge([ROOMY, job("train", 2, pods, **soon)]).stack is FITS
-    assert (
-        judge([one, job("train", 1, pods, **soon)]).stack is FITS
-    )  # one after the other, whatever the nodes
-    alone = judge([one, job("train", 2, pods, **soon)])
-    assert (alone.workloads[0].verdict, alone.workloads[0].reasons[0].path) == (
-        OPEN,
-        "activeDeadlineSeconds",
-    )
-    assert judge([one, job("train", 1, pods, **soon), job("other", 1, pods)]).stack is OPEN
-    two = quota(hard={"pods": "2"})
-    assert judge([ROOMY, two, job("train", 2, pods, **soon)]).stack is FITS
-    assert judge([ROOMY, two, job("train", 2, pods, **soon), job("other", 1, pods)]).stack is OPEN
-    assert judge([ROOMY, two, job("train", 3, pods, **{**soon, "completions": 3})]).stack is OPEN
+    pods = using({"app": "train"}, cpu=1)
+    one, two = node("a", cpu="1", memory="8Gi"), quota(hard={"pods": "2"})
+    other = job("other", 1, pods)
+
+    def timed(parallelism: int, completions: int = 2) -> Manifest:
+        return job("train", parallelism, pods, completions=completions, activeDeadlineSeconds=100)
+
+    (alone,) = judge([one, timed(2)]).workloads
+    assert (alone.verdict, alone.reasons[0].path) == (OPEN, "activeDeadlineSeconds")
+    for documents, expected in (
+        ([ROOMY, timed(2)], FITS),
+        # One after the other, whatever the nodes.
+        ([one, timed(1)], FITS),
+        ([one, timed(1), other], OPEN),
+        ([ROOMY, two, timed(2)], FITS),
+        ([ROOMY, two, timed(2), other], OPEN),
+        ([ROOMY, two, timed(3, completions=3)], OPEN),
+    ):
+        assert judge(documents).stack is expected, documents
 
 
-def test_pods_of_a_work_queue_have_their_claims_at_once() -> None:
+@pytest.mark.parametrize(("pods", "expected"), [(2, FITS), (3, OPEN)])
+def test_pods_of_a_work_queue_have_their_claims_at_once(pods: int, expected: Verdict) -> None:
+    own = {"volumeClaimTemplate": {"spec": claim_spec(storageClassName="disks")}}
+    made = template({"app": "train"}, [container(cpu=1)], volumes=[{"name": "v", "ephemeral": own}])
+    disks = storage_class("disks", "a/b", volumeBindingMode=None)
     claims = quota(hard={"persistentvolumeclaims": "2"})
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "disks",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
-    pods = template({"app": "train"}, [container(cpu=1)], volumes=[volume])
-    found = [
-        judge(
-            [ROOMY, {**storage_class([]), "allowedTopologies": []}, claims, job("train", n, pods)]
-        ).stack
-        for n in (2, 3)
-    ]
-    assert found == [FITS, OPEN]
+    assert judge([ROOMY, disks, claims, job("train", pods, made)]).stack is expected
 
 
 def test_a_stored_job_has_the_labels_of_its_controller() -> None:
@@ -665,55 +558,40 @@ def test_a_stored_job_has_the_labels_of_its_controller() -> None:
 
 def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:
     nodes = [node("a", {"k": "one"}, cpu="2", memory="8Gi"), node("b", cpu="1", memory="8Gi")]
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"x": "x"}}}
-    ]}}  # fmt: skip
 
-    def web(name: str, labels: Manifest, **spec: Any) -> Manifest:
-        made = deployment(name, 1, template(containers=[container(cpu=1)], **spec))
-        made["spec"]["template"]["metadata"]["labels"] = made["spec"]["selector"]["matchLabels"] = (
-            labels
-        )
-        return made
+    def of_app(name: str, **spec: Any) -> Manifest:
+        return deployment(name, 1, template({"app": name}, [container(cpu=1)], **spec))
 
-    attracting = web("attracting", {"x": "x"}, nodeSelector={"k": "one"})
-    high = web("high", {"y": "y"}, priorityClassName="high", affinity=near)
-    documents = [*nodes, priority_class("high", 10), web("other", {"z": "z"}), attracting, high]
+    attracting = of_app("attracting", nodeSelector={"k": "one"})
+    high = of_app("high", priorityClassName="high", affinity=affinity(app="attracting"))
+    documents = [*nodes, priority_class("high", 10), of_app("other"), attracting, high]
     assert judge(documents).stack is OPEN
 
 
 def test_unknown_pods_may_be_those_that_others_wait_for() -> None:
-    nodes = [
-        node("a", {ZONE: "a"}, cpu="2", memory="8Gi"),
-        node("b", {ZONE: "b"}, cpu="2", memory="8Gi"),
-    ]
-    in_a = {
-        "nodeSelector": {ZONE: "a"},
-        "topologySpreadConstraints": [spread(nodeAffinityPolicy="Ignore")],
-    }
-    web = deployment("web", 2, template(containers=[container(cpu=1)], **in_a))
-    other = deployment("other", 1, template({"app": "other"}, [container(cpu="100m")]))
-    unsure = deployment(
-        "unsure", 1, template({"app": "web", "x": "y"}, [container(cpu=1)], os={"name": "windows"})
-    )
-    unsure["spec"]["template"]["spec"]["nodeSelector"] = {ZONE: "b"}
-    assert judge([*nodes, web, other]).stack is CANNOT
-    assert judge([*nodes, web, other, unsure]).stack is OPEN
+    nodes = [node(zone, {ZONE: zone}, cpu="2", memory="8Gi") for zone in "ab"]
+    one = [container(cpu=1)]
+    apart = {"topologySpreadConstraints": [spread(nodeAffinityPolicy="Ignore")]}
+    in_a = web(2, containers=one, nodeSelector={ZONE: "a"}, **apart)
+    other = deployment("other", 1, using({"app": "other"}, cpu="100m"))
+    windows = {"os": {"name": "windows"}, "nodeSelector": {ZONE: "b"}}
+    unsure = deployment("unsure", 1, template({"app": "web", "x": "y"}, one, **windows))
+    assert judge([*nodes, in_a, other]).stack is CANNOT
+    assert judge([*nodes, in_a, other, unsure]).stack is OPEN
 
 
 def test_a_daemon_set_may_evict_what_runs() -> None:
-    running = pod("p", template(containers=[container(cpu=8)]))
-    running["spec"]["nodeName"], running["status"] = "n", {"phase": "Running"}
-    small = daemon_set("agent", template(containers=[container(cpu=1)]))
-    assert judge([ROOMY, running, small]).stack is CANNOT
+    runs = pod("p", template(containers=[container(cpu=8)], nodeName="n"))
+    runs["status"] = {"phase": "Running"}
+    small = daemon_set("agent", using(cpu=1))
+    assert judge([ROOMY, runs, small]).stack is CANNOT
     small["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
-    assert judge([ROOMY, running, small]).stack is OPEN
+    assert judge([ROOMY, runs, small]).stack is OPEN
 
 
 def with_header(name: str) -> Manifest:
-    return {
-        "readinessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": name, "value": "x"}]}}
-    }
+    headers = [{"name": name, "value": "x"}]
+    return {"readinessProbe": {"httpGet": {"port": 80, "httpHeaders": headers}}}
 
 
 def with_divisor(divisor: str) -> Manifest:
@@ -735,18 +613,12 @@ IN_CONTAINERS = [
     (with_file(), CANNOT),
     ({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}, CANNOT),
 ]
+SECRET_OF_DRIVER = {"driver": "d", "nodePublishSecretRef": {"name": "S_"}}
 IN_PODS = [
     ({"dnsConfig": {"searches": ["_a._b.", "."]}}, FITS),
     ({"dnsConfig": {"searches": ["a..b"]}}, CANNOT),
     ({"dnsConfig": {"searches": ["a"] * 33}}, CANNOT),
-    (
-        {
-            "volumes": [
-                {"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "S_"}}}
-            ]
-        },
-        CANNOT,
-    ),
+    ({"volumes": [{"name": "v", "csi": SECRET_OF_DRIVER}]}, CANNOT),
     ({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "A_"}}}, CANNOT),
     ({"securityContext": {"windowsOptions": {"runAsUserName": ""}}}, CANNOT),
 ]

@@ -9,7 +9,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS
-from ml_foundations.kubernetes.objects import RELEASE, api_object
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.program import (
     CLUSTER,
@@ -27,9 +27,40 @@ from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.storage.classes import StorageClassesSpec
 
-from tests.factories import CANNOT, FITS, GPU, OPEN, container, deployment, job, template
+from tests.factories import (
+    CANNOT,
+    FITS,
+    GPU,
+    OPEN,
+    Manifest,
+    claim,
+    cluster_wide,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    namespaced,
+    node_affinity,
+    quota,
+    spread,
+    template,
+)
+from tests.support.cluster_objects import (
+    PD,
+    autoscaler,
+    claim_spec,
+    namespace,
+    storage_class,
+    volume,
+)
+from tests.support.findings import objects, of_rule
 
 A100 = {"type": "nvidia-tesla-a100", "count": 2}
+WITHOUT_DRIVER = {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}
+LEFT_TO_OPERATOR = {
+    "guestAccelerators": [A100 | WITHOUT_DRIVER],
+    "labels": {"gke-no-default-nvidia-gpu-device-plugin": "true"},
+}
 LEFT_TO_OPERATOR = {
     "guestAccelerators": [
         A100 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}
@@ -41,12 +72,8 @@ SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 4}
 
 
 def cluster(**inputs: Any) -> Resource:
-    return CLUSTER, {
-        "name": "c",
-        "location": "us-central1-a",
-        "removeDefaultNodePool": True,
-        **inputs,
-    }
+    given = {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}
+    return CLUSTER, given | inputs
 
 
 def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resource:
@@ -58,18 +85,15 @@ def judge_program(
     resources: list[Resource], existing: Sequence[Resource] = (), **more: Any
 ) -> Verdicts:
     """Judge a program that declares the namespace of its workloads, too."""
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-    return program.judge_program([*resources, kubernetes(team)], existing, **more)
+    return program.judge_program([*resources, kubernetes(namespace())], existing, **more)
 
 
-@pytest.mark.parametrize(
-    "config", [{"sandboxConfig": {"sandboxType": "gvisor"}}, {"windowsNodeConfig": {}}], ids=str
-)
-def test_nodes_that_are_made_otherwise_are_not_known(config: dict[str, Any]) -> None:
-    assert judge_program([cluster(), pool(**config), web(1)]).stack is Verdict.UNDETERMINED
+def reported(rule: str, *resources: Resource) -> list[tuple[str, str]]:
+    """Return the objects that a rule is about, each with the severity."""
+    return objects(judge_program([*resources]), rule)
 
 
-def kubernetes(manifest: dict[str, Any]) -> Resource:
+def kubernetes(manifest: Manifest) -> Resource:
     return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
 
 
@@ -81,12 +105,20 @@ def operator(**values: Any) -> list[Resource]:
     return [(RELEASE, release), kubernetes(driver_installer_manifest("cos"))]
 
 
+def serving(**spec: Any) -> Resource:
+    """A Deployment; the keywords are fields of its pods."""
+    return kubernetes(deployment("web", 1, template(**spec)))
+
+
 def web(cpu: int) -> Resource:
-    return kubernetes(deployment("web", 1, template(containers=[container(cpu=cpu)])))
+    return serving(containers=[container(cpu=cpu)])
 
 
 def train(gpus: int) -> Resource:
     return kubernetes(job("train", 1, template(containers=[container(gpu=gpus)])))
+
+
+KEPT_POOL: Manifest = {"removeDefaultNodePool": None}
 
 
 @pytest.mark.parametrize(
@@ -95,14 +127,8 @@ def train(gpus: int) -> Resource:
         ([cluster(), pool(), web(7)], FITS),
         ([cluster(), pool(), web(8)], CANNOT),
         ([cluster(), web(1)], CANNOT),
-        ([cluster(removeDefaultNodePool=None), web(1)], CANNOT),  # an e2-medium has 940m
-        (
-            [
-                cluster(removeDefaultNodePool=None, nodeConfig={"machineType": "n2-standard-8"}),
-                web(7),
-            ],
-            FITS,
-        ),
+        ([cluster(**KEPT_POOL), web(1)], CANNOT),  # an e2-medium has 940m
+        ([cluster(**KEPT_POOL, nodeConfig={"machineType": "n2-standard-8"}), web(7)], FITS),
         ([cluster(nodePools=[pool()[1]]), web(7)], FITS),
         ([cluster(enableAutopilot=True), web(8)], OPEN),
         ([cluster(), cluster(), pool(), web(7)], OPEN),
@@ -110,6 +136,10 @@ def train(gpus: int) -> Resource:
         ([pool(), web(7)], FITS),
         ([pool(), web(8)], OPEN),
         ([cluster(), pool("n9-of-tomorrow"), web(1)], OPEN),
+        # Components refuse this machine.
+        ([cluster(), pool("a4x-highgpu-4g"), web(1)], OPEN),
+        ([cluster(), pool(sandboxConfig={"sandboxType": "gvisor"}), web(1)], OPEN),
+        ([cluster(), pool(windowsNodeConfig={}), web(1)], OPEN),
         ([cluster(), pool(nodes=UNKNOWN), web(1)], OPEN),
         ([cluster(), pool(), ("kubernetes:apps/v1:DeploymentPatch", web(8)[1])], OPEN),
     ],
@@ -135,26 +165,16 @@ def test_pools_that_exist_are_all_that_have_gpus(
     assert judge_program(resources, existing).stack is expected
 
 
-ANYWHERE = {
-    "topologyKey": "topology.kubernetes.io/zone",
-    "maxSkew": 1,
-    "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {"app": "web"}},
-}
-
-
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"topologySpreadConstraints": [ANYWHERE]}, OPEN),
+        ({"topologySpreadConstraints": [spread()]}, OPEN),
         ({"nodeSelector": {"topology.kubernetes.io/zone": "us-central1-a"}}, OPEN),
         ({"nodeSelector": {"topology.kubernetes.io/region": "us-central1"}}, OPEN),
         ({}, FITS),
     ],
 )
-def test_where_a_pool_that_exists_is_may_not_be_known(
-    spec: dict[str, Any], expected: Verdict
-) -> None:
+def test_where_a_pool_that_exists_is_may_not_be_known(spec: Manifest, expected: Verdict) -> None:
     somewhere = (NODE_POOL, pool(nodes=3)[1] | {"location": ""})
     pods = kubernetes(deployment("web", 2, template(containers=[container(cpu=1)], **spec)))
     assert judge_program([pods], [somewhere]).stack is expected
@@ -163,30 +183,23 @@ def test_where_a_pool_that_exists_is_may_not_be_known(
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
-        ([train(8), *operator()], FITS),
-        ([train(9), *operator()], CANNOT),
-        ([train(1)], CANNOT),
-        ([train(1), operator()[0]], CANNOT),
-        ([train(1), *operator(driver={"version": UNKNOWN})], OPEN),
-        ([train(1), *operator(daemonsets={"tolerations": []})], CANNOT),
-    ],
-    ids=[
-        "shared by four",
-        "not enough",
-        "no operator",
-        "no driver",
-        "unknown values",
-        "kept off by the taint",
+        pytest.param([train(8), *operator()], FITS, id="shared by four"),
+        pytest.param([train(9), *operator()], CANNOT, id="not enough"),
+        pytest.param([train(1)], CANNOT, id="no operator"),
+        pytest.param([train(1), operator()[0]], CANNOT, id="no driver"),
+        pytest.param([train(1), *operator(driver={"version": UNKNOWN})], OPEN, id="unknown values"),
+        pytest.param(
+            [train(1), *operator(daemonsets={"tolerations": []})],
+            CANNOT,
+            id="kept off by the taint",
+        ),
     ],
 )
 def test_the_gpu_operator_advertises_as_its_values_say(
     resources: list[Resource], expected: Verdict
 ) -> None:
-    nodes = [cluster(), pool("a2-highgpu-2g", **LEFT_TO_OPERATOR)]
-    assert (
-        judge_program([*nodes, *resources]).workloads[-1 if expected is OPEN else 0].verdict
-        is expected
-    )
+    judged = judge_program([cluster(), pool("a2-highgpu-2g", **LEFT_TO_OPERATOR), *resources])
+    assert judged.workloads[-1 if expected is OPEN else 0].verdict is expected
 
 
 def test_the_pools_of_a_cluster_cost_what_they_cost() -> None:
@@ -197,11 +210,9 @@ def test_the_pools_of_a_cluster_cost_what_they_cost() -> None:
 
 def quota_of_critical_pods(pods: str) -> Resource:
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": ["system-node-critical"]}
-    spec = {"hard": {"pods": pods}, "scopeSelector": {"matchExpressions": [scope]}}
-    metadata = {"name": "critical", "namespace": "gpu-operator"}
-    return kubernetes(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
-    )
+    made = quota("critical", {"pods": pods}, scopeSelector={"matchExpressions": [scope]})
+    made["metadata"]["namespace"] = "gpu-operator"
+    return kubernetes(made)
 
 
 def in_namespace(release: list[Resource]) -> list[Resource]:
@@ -210,81 +221,61 @@ def in_namespace(release: list[Resource]) -> list[Resource]:
 
 
 def test_the_operators_pods_stay_within_the_critical_quota() -> None:
-    nodes = [cluster(), pool(nodes=1), pool("a2-highgpu-2g", 14, **LEFT_TO_OPERATOR)]
+    def judged(release: list[Resource], pods: str) -> Verdicts:
+        nodes = [cluster(), pool(nodes=1), pool("a2-highgpu-2g", 14, **LEFT_TO_OPERATOR)]
+        return judge_program([*nodes, *in_namespace(release), quota_of_critical_pods(pods)])
+
     # 6 on each of 14 GPU nodes (the driver is off), 1 on each of 15, and 3 beside.
-    some = in_namespace(operator(driver={"enabled": False}))
-    enough = judge_program([*nodes, *some, quota_of_critical_pods("102")])
-    assert "critical-pods" not in {finding.rule for finding in enough.findings}
-    short = judge_program([*nodes, *some, quota_of_critical_pods("100")])
+    some = operator(driver={"enabled": False})
+    assert of_rule(judged(some, "102"), "critical-pods") == []
+    short = judged(some, "100")
     assert short.stack is CANNOT
-    (found,) = [finding for finding in short.findings if finding.rule == "critical-pods"]
-    assert (
-        "allows 100 critical pods, and the GPU Operator runs 102: 6 on each of 14 GPU nodes"
-        in found.message
-    )
+    (found,) = of_rule(short, "critical-pods")
+    words = "allows 100 critical pods, and the GPU Operator runs 102: 6 on each of 14 GPU nodes"
+    assert words in found.message
     assert "102 or more" in found.remedy
-    more = in_namespace(operator(nfd={"enabled": False}, dcgm={"enabled": True}))
-    assert "runs 115: 8 on each" in str(
-        judge_program([*nodes, *more, quota_of_critical_pods("100")]).findings
-    )
+    more = operator(nfd={"enabled": False}, dcgm={"enabled": True})
+    assert "runs 115: 8 on each" in str(judged(more, "100").findings)
 
 
-def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
-    keeps = {"monitoringConfig": {"enableComponents": ["SYSTEM_COMPONENTS", "DCGM"]}}
-    assert "metrics-twice" in {
-        f.rule for f in judge_program([cluster(**keeps), *operator()]).findings
-    }
-    off = operator(dcgmExporter={"enabled": False})
-    assert "metrics-twice" not in {f.rule for f in judge_program([cluster(**keeps), *off]).findings}
-    assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}
-
-
-def test_any_second_exporter_of_metrics_is_told() -> None:
-    keeps = {"monitoringConfig": {"enableComponents": ["DCGM"]}}
-    monitor = [
-        kubernetes(manifest)
-        for manifest in check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests()
-    ]
-    for resources, told in (
-        ([cluster(**keeps), *monitor], ["DaemonSet m"]),
-        ([cluster(), *monitor, *operator()], ["DaemonSet m", "GPU Operator"]),
-        ([cluster(), *monitor], []),
-    ):
-        found = [
-            each.object
-            for each in judge_program(resources).findings
-            if each.rule == "metrics-twice"
-        ]
-        assert found == told
+MONITOR = [*map(kubernetes, check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests())]
 
 
 @pytest.mark.parametrize(
-    ("values", "is_told"),
+    ("components", "more", "told"),
     [
-        ({}, True),
-        (
-            {"managerConfig": {"controllerManagerConfigYaml": "# waitForPodsReady:\nmetrics: {}"}},
-            True,
-        ),
-        (
-            {"managerConfig": {"controllerManagerConfigYaml": "waitForPodsReady: {timeout: 5m}"}},
-            False,
-        ),
-        ({"managerConfig": {"controllerManagerConfigYaml": UNKNOWN}}, False),
+        (["SYSTEM_COMPONENTS", "DCGM"], operator(), ["GPU Operator"]),
+        (["SYSTEM_COMPONENTS", "DCGM"], operator(dcgmExporter={"enabled": False}), []),
+        ([], operator(), []),
+        (["DCGM"], MONITOR, ["DaemonSet m"]),
+        ([], [*MONITOR, *operator()], ["DaemonSet m", "GPU Operator"]),
+        ([], MONITOR, []),
+    ],
+)
+def test_a_second_exporter_of_metrics_is_told(
+    components: list[str], more: list[Resource], told: list[str]
+) -> None:
+    given = cluster(monitoringConfig={"enableComponents": components} if components else None)
+    assert [about for about, _ in reported("metrics-twice", given, *more)] == told
+
+
+@pytest.mark.parametrize(
+    ("configuration", "is_told"),
+    [
+        (None, True),
+        ("# waitForPodsReady:\nmetrics: {}", True),
+        ("waitForPodsReady: {timeout: 5m}", False),
+        (UNKNOWN, False),
     ],
 )
 def test_a_kueue_that_leaves_half_a_gang_on_its_nodes_is_told(
-    values: dict[str, Any], is_told: bool
+    configuration: Any, is_told: bool
 ) -> None:
+    manager = {"managerConfig": {"controllerManagerConfigYaml": configuration}}
+    values = {} if configuration is None else manager
     kueue = (RELEASE, {"chart": "oci://registry.k8s.io/kueue/charts/kueue", "values": values})
-    assert (
-        "half-a-gang" in {each.rule for each in judge_program([cluster(), kueue]).findings}
-    ) is is_told
-    assert "half-a-gang" not in {each.rule for each in judge_program([cluster()]).findings}
-
-
-def test_machines_that_components_refuse_are_unknown() -> None:
-    assert judge_program([cluster(), pool("a4x-highgpu-4g"), web(1)]).stack is OPEN
+    assert bool(reported("half-a-gang", cluster(), kueue)) is is_told
+    assert not reported("half-a-gang", cluster())
 
 
 @pytest.mark.parametrize(
@@ -298,27 +289,22 @@ def test_metrics_of_gpus_that_nothing_collects_are_told(
         "enableComponents": ["SYSTEM_COMPONENTS", components],
         "managedPrometheus": {"enabled": enabled},
     }
-    told = judge_program([cluster(monitoringConfig=keeps)]).findings
-    assert [each.severity for each in told if each.rule == "metrics-collected"] == [
-        "warning"
-    ] * lost
+    told = reported("metrics-collected", cluster(monitoringConfig=keeps))
+    assert [severity for _, severity in told] == ["warning"] * lost
 
 
-JOB_SET = {
-    "apiVersion": "jobset.x-k8s.io/v1alpha2",
-    "kind": "JobSet",
-    "metadata": {"name": "gang", "namespace": "team"},
-    "spec": {
-        "replicatedJobs": [
-            {"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}
-        ]
-    },
-}
-KIND = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "jobsets"},
-}
+REPLICATED = {"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}
+JOB_SET = namespaced(
+    "jobset.x-k8s.io/v1alpha2", "JobSet", "gang", spec={"replicatedJobs": [REPLICATED]}
+)
+
+
+def kind_of(group: str) -> Resource:
+    """The definition of a kind of a group."""
+    version = "apiextensions.k8s.io/v1"
+    return kubernetes(
+        cluster_wide(version, "CustomResourceDefinition", "jobsets", spec={"group": group})
+    )
 
 
 @pytest.mark.parametrize(
@@ -327,137 +313,100 @@ KIND = {
         ([], True),
         ([(RELEASE, {"chart": "kueue"})], True),
         ([(RELEASE, {"chart": "oci://registry.k8s.io/jobset/charts/jobset"})], False),
-        ([kubernetes(KIND | {"spec": {"group": "jobset.x-k8s.io"}})], False),
+        ([kind_of("jobset.x-k8s.io")], False),
         ([(RELEASE, {"chart": "everything"})], False),
     ],
 )
 def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused: bool) -> None:
     """A new cluster of GKE has no JobSet; who says which cluster exists may have it there."""
     stack = [pool(), kubernetes(JOB_SET), *more]
-    found = [
-        each for each in judge_program([cluster(), *stack]).findings if each.rule == "controller"
-    ]
-    assert [(each.object, each.severity) for each in found] == [
-        ("JobSet team/gang", "error")
-    ] * is_refused
-    assert not [each for each in judge_program(stack).findings if each.rule == "controller"]
+    refusals = [("JobSet team/gang", "error")] * is_refused
+    assert reported("controller", cluster(), *stack) == refusals
+    assert not reported("controller", *stack)
 
 
-STANDARD = {"channel": "CHANNEL_STANDARD"}
+MONITORING, METRIC = (
+    "monitoring.googleapis.com/v1 PodMonitoring",
+    "autoscaling.gke.io/v1beta1 AutoscalingMetric",
+)
+NETWORKS, PARAMETERS = "networking.gke.io/v1 Network", "networking.gke.io/v1 GKENetworkParamSet"
+GATEWAY, POOL = (
+    "gateway.networking.k8s.io/v1 Gateway",
+    "inference.networking.k8s.io/v1 InferencePool",
+)
+MULTI = "enableMultiNetworking (multi_networking)"
+UNMANAGED = {"managedPrometheus": {"enabled": False}}
+
+
+def with_gateways(channel: str = "STANDARD", **more: Any) -> Manifest:
+    """The settings of a cluster with Gateways."""
+    return {"gatewayApiConfig": {"channel": f"CHANNEL_{channel}"}, **more}
+
+
 GATEWAYS = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
 
 
 @pytest.mark.parametrize(
     ("settings", "kind", "brought_by"),
     [
-        ({}, "monitoring.googleapis.com/v1 PodMonitoring", None),
-        (
-            {"monitoringConfig": {"managedPrometheus": {"enabled": False}}},
-            "monitoring.googleapis.com/v1 PodMonitoring",
-            "monitoringConfig.managedPrometheus",
-        ),
-        ({"monitoringConfig": UNKNOWN}, "monitoring.googleapis.com/v1 PodMonitoring", None),
-        ({}, "networking.gke.io/v1 Network", "enableMultiNetworking (multi_networking)"),
-        ({}, "networking.gke.io/v1 GKENetworkParamSet", "enableMultiNetworking (multi_networking)"),
-        ({"enableMultiNetworking": True}, "networking.gke.io/v1 Network", None),
-        ({"enableMultiNetworking": UNKNOWN}, "networking.gke.io/v1 Network", None),
+        ({}, MONITORING, None),
+        ({"monitoringConfig": UNMANAGED}, MONITORING, "monitoringConfig.managedPrometheus"),
+        ({"monitoringConfig": UNKNOWN}, MONITORING, None),
+        ({}, NETWORKS, MULTI),
+        ({}, PARAMETERS, MULTI),
+        ({"enableMultiNetworking": True}, NETWORKS, None),
+        ({"enableMultiNetworking": UNKNOWN}, NETWORKS, None),
         ({}, "networking.gke.io/v1 ManagedCertificate", None),
-        ({}, "gateway.networking.k8s.io/v1 Gateway", GATEWAYS),
-        ({}, "inference.networking.k8s.io/v1 InferencePool", GATEWAYS),
+        ({}, GATEWAY, GATEWAYS),
+        ({}, POOL, GATEWAYS),
         ({}, "networking.gke.io/v1 HealthCheckPolicy", GATEWAYS),
-        ({"enableAutopilot": True}, "gateway.networking.k8s.io/v1 Gateway", None),
-        ({"gatewayApiConfig": UNKNOWN}, "gateway.networking.k8s.io/v1 Gateway", None),
+        ({"enableAutopilot": True}, GATEWAY, None),
+        ({"gatewayApiConfig": UNKNOWN}, GATEWAY, None),
+        (with_gateways("DISABLED"), GATEWAY, GATEWAYS),
+        (with_gateways(), POOL, None),
+        (with_gateways(minMasterVersion="1.34.0-gke.1626000"), POOL, None),
         (
-            {"gatewayApiConfig": {"channel": "CHANNEL_DISABLED"}},
-            "gateway.networking.k8s.io/v1 Gateway",
-            GATEWAYS,
-        ),
-        (
-            {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}},
-            "inference.networking.k8s.io/v1 InferencePool",
-            None,
-        ),
-        (
-            {"gatewayApiConfig": STANDARD, "minMasterVersion": "1.34.0-gke.1626000"},
-            "inference.networking.k8s.io/v1 InferencePool",
-            None,
-        ),
-        (
-            {"gatewayApiConfig": STANDARD, "minMasterVersion": "1.34.0-gke.1625999"},
-            "inference.networking.k8s.io/v1 InferencePool",
+            with_gateways(minMasterVersion="1.34.0-gke.1625999"),
+            POOL,
             "minMasterVersion 1.34.0-gke.1626000",
         ),
-        ({}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", "releaseChannel RAPID"),
-        (
-            {"releaseChannel": {"channel": "RAPID"}},
-            "autoscaling.gke.io/v1beta1 AutoscalingMetric",
-            None,
-        ),
+        ({}, METRIC, "releaseChannel RAPID"),
+        ({"releaseChannel": {"channel": "RAPID"}}, METRIC, None),
     ],
 )
 def test_a_kind_that_the_clusters_settings_exclude_is_refused(
-    settings: dict[str, Any], kind: str, brought_by: str | None
+    settings: Manifest, kind: str, brought_by: str | None
 ) -> None:
     version, _, name = kind.partition(" ")
-    made = kubernetes(
-        {
-            "apiVersion": version,
-            "kind": name,
-            "metadata": {"name": "web", "namespace": "team"},
-            "spec": {},
-        }
-    )
-    found = [
-        each
-        for each in judge_program([cluster(**settings), made]).findings
-        if each.rule == "controller"
-    ]
-    assert [each.remedy.partition(" of the")[0] for each in found] == [f"Set {brought_by}"] * (
-        brought_by is not None
-    )
-    (defined, crd) = kubernetes(KIND | {"spec": {"group": version.partition("/")[0]}})
-    assert "controller" not in {
-        each.rule for each in judge_program([cluster(**settings), made, (defined, crd)]).findings
-    }
+    stack = [cluster(**settings), kubernetes(namespaced(version, name, "web", spec={}))]
+    found = of_rule(judge_program(stack), "controller")
+    fixes = [f"Set {brought_by}"] if brought_by else []
+    assert [each.remedy.partition(" of the")[0] for each in found] == fixes
+    assert not reported("controller", *stack, kind_of(version.partition("/")[0]))
 
 
 PROXIES: Any = (SUBNETWORK, {"purpose": "REGIONAL_MANAGED_PROXY"})
+OWN_NETWORK: Any = (NETWORK, {"name": "ml"})
 
 
 @pytest.mark.parametrize(
     ("ingress_class", "more", "is_told"),
     [
-        ("gce-internal", [(NETWORK, {"name": "ml"})], True),
-        (
-            "gce-internal",
-            [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"ipCidrRange": "10.0.0.0/20"})],
-            True,
-        ),
-        ("gce-internal", [(NETWORK, {"name": "ml"}), PROXIES], False),
-        ("gce-internal", [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"purpose": UNKNOWN})], False),
+        ("gce-internal", [OWN_NETWORK], True),
+        ("gce-internal", [OWN_NETWORK, (SUBNETWORK, {"ipCidrRange": "10.0.0.0/20"})], True),
+        ("gce-internal", [OWN_NETWORK, PROXIES], False),
+        ("gce-internal", [OWN_NETWORK, (SUBNETWORK, {"purpose": UNKNOWN})], False),
         ("gce-internal", [], False),
-        ("gce", [(NETWORK, {"name": "ml"})], False),
+        ("gce", [OWN_NETWORK], False),
     ],
 )
 def test_an_internal_ingress_needs_addresses_for_its_proxies(
     ingress_class: str, more: list[Resource], is_told: bool
 ) -> None:
-    metadata = {
-        "name": "chat",
-        "namespace": "team",
-        "annotations": {"kubernetes.io/ingress.class": ingress_class},
-    }
-    ingress = kubernetes(
-        {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": {}}
-    )
-    found = [
-        each
-        for each in judge_program([cluster(), pool(), ingress, *more]).findings
-        if each.rule == "proxies"
-    ]
-    assert [(each.object, each.severity) for each in found] == [
-        ("Ingress team/chat", "error")
-    ] * is_told
+    ingress = namespaced("networking.k8s.io/v1", "Ingress", "chat", spec={})
+    ingress["metadata"]["annotations"] = {"kubernetes.io/ingress.class": ingress_class}
+    found = reported("proxies", cluster(), pool(), kubernetes(ingress), *more)
+    assert found == [("Ingress team/chat", "error")] * is_told
 
 
 @pytest.mark.parametrize(
@@ -472,27 +421,25 @@ def test_an_internal_ingress_needs_addresses_for_its_proxies(
 def test_a_regional_gateway_needs_addresses_for_its_proxies(
     class_name: str, more: list[Resource], is_told: bool
 ) -> None:
-    gateway = {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "Gateway",
-        "metadata": {"name": "llm", "namespace": "team"},
-        "spec": {"gatewayClassName": class_name},
-    }
-    resources = [cluster(), pool(), kubernetes(gateway), (NETWORK, {"name": "ml"}), *more]
-    found = [each for each in judge_program(resources).findings if each.rule == "proxies"]
-    assert [(each.object, each.path, each.severity) for each in found] == [
-        ("Gateway team/llm", "spec.gatewayClassName", "error")
-    ] * is_told
+    version, spec = "gateway.networking.k8s.io/v1", {"gatewayClassName": class_name}
+    gateway = kubernetes(namespaced(version, "Gateway", "llm", spec=spec))
+    verdicts = judge_program([cluster(), pool(), gateway, OWN_NETWORK, *more])
+    assert objects(verdicts, "proxies") == [("Gateway team/llm", "error")] * is_told
+    paths = [each.path for each in of_rule(verdicts, "proxies")]
+    assert paths == ["spec.gatewayClassName"] * is_told
+
+
+DRA: Manifest = {"labels": DRA_POOL_LABELS}
 
 
 @pytest.mark.parametrize(
     ("version", "config", "needed"),
     [
-        ("1.33", {"labels": DRA_POOL_LABELS}, "1.34"),
-        ("1.34", {"labels": DRA_POOL_LABELS}, None),
-        ("1", {"labels": DRA_POOL_LABELS}, None),
-        (None, {"labels": DRA_POOL_LABELS}, None),
-        (UNKNOWN, {"labels": DRA_POOL_LABELS}, None),
+        ("1.33", DRA, "1.34"),
+        ("1.34", DRA, None),
+        ("1", DRA, None),
+        (None, DRA, None),
+        (UNKNOWN, DRA, None),
         ("1.33", {}, None),
         ("1.31.9-gke.1", {"flexStart": True}, "1.32.2"),
         ("1.32", {"flexStart": True}, None),
@@ -502,11 +449,9 @@ def test_a_regional_gateway_needs_addresses_for_its_proxies(
 def test_a_cluster_begins_with_a_version_that_its_pools_know(
     version: Any, config: Any, needed: str | None
 ) -> None:
-    found = judge_program(
-        [cluster(minMasterVersion=version), pool("g2-standard-8", **config)]
-    ).findings
-    told = [each.message for each in found if each.rule == "version"]
-    assert [f": {needed}" in each for each in told] == [True] * bool(needed)
+    given = [cluster(minMasterVersion=version), pool("g2-standard-8", **config)]
+    found = of_rule(judge_program(given), "version")
+    assert [f": {needed}" in each.message for each in found] == [True] * bool(needed)
 
 
 FILESTORE, LUSTRE, GCS = (
@@ -514,27 +459,17 @@ FILESTORE, LUSTRE, GCS = (
 )
 INLINE = {"name": "v", "csi": {"driver": GCS}}
 CLAIMED = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-UNUSED: dict[str, Any] = {"name": "v", "emptyDir": {}}
-WANTED = {
-    "accessModes": ["ReadWriteMany"],
-    "storageClassName": "c",
-    "resources": {"requests": {"storage": "18000Gi"}},
-}
+UNUSED: Manifest = {"name": "v", "emptyDir": {}}
+WANTED = claim_spec("18000Gi", "ReadWriteMany", storageClassName="c")
 EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}
-DATA = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "data", "namespace": "team"},
-}
-CLAIM = kubernetes(DATA | {"spec": WANTED})
-OWN = kubernetes(
-    {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIDriver",
-        "metadata": {"name": LUSTRE},
-        "spec": {},
-    }
-)
+OWN = kubernetes(cluster_wide("storage.k8s.io/v1", "CSIDriver", LUSTRE, spec={}))
+
+
+def claiming(size: str = "18000Gi", mode: str = "ReadWriteMany", **spec: Any) -> Resource:
+    return kubernetes(claim("data", mode, size, **{"storageClassName": "c"} | spec))
+
+
+CLAIM = claiming()
 
 
 @pytest.mark.parametrize(
@@ -548,49 +483,34 @@ OWN = kubernetes(
     ],
 )
 def test_a_new_network_has_the_access_of_its_file_systems(
-    given: dict[str, Any], more: list[Resource], is_refused: bool
+    given: Manifest, more: list[Resource], is_refused: bool
 ) -> None:
     classes = map(kubernetes, check(StorageClassesSpec, "classes", given).manifests())
-    addons = on(gcpFilestore=True, lustre=True)
-    verdicts = judge_program(
-        [cluster(**addons), pool(), (NETWORK, {"name": "ml"}), *classes, *more]
-    )
-    found = [each.severity for each in verdicts.findings if each.rule == "private-access"]
+    made = cluster(**on(gcpFilestore=True, lustre=True))
+    verdicts = judge_program([made, pool(), OWN_NETWORK, *classes, *more])
+    found = [each.severity for each in of_rule(verdicts, "private-access")]
     assert found == ["error"] * is_refused
     assert (verdicts.stack is CANNOT) is is_refused
 
 
-def storage_class(driver: str) -> Resource:
-    made = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "c"}}
-    return kubernetes(made | {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"})
+def of_class(driver: str, **fields: Any) -> Resource:
+    """A StorageClass c of a driver."""
+    return kubernetes(storage_class("c", driver, **fields))
 
 
-def volume(driver: str) -> list[Resource]:
-    source = {
+def existing(driver: str) -> list[Resource]:
+    """A volume of a driver, and the claim that has it."""
+    source: Any = {
         "csi": {"driver": driver, "volumeHandle": "h"},
         "claimRef": {"name": "data", "namespace": "team"},
     }
-    spec = {
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "c",
-        "capacity": {"storage": "18000Gi"},
-        **source,
-    }
-    made = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "pv"},
-        "spec": spec,
-    }
-    return [kubernetes(made), kubernetes(DATA | {"spec": WANTED | {"volumeName": "pv"}})]
+    made = volume(mode="ReadWriteMany", size="18000Gi", storageClassName="c", **source)
+    return [kubernetes(made), claiming(volumeName="pv")]
 
 
-def on(**addons: Any) -> dict[str, Any]:
-    return {
-        "addonsConfig": {
-            f"{name}CsiDriverConfig": {"enabled": value} for name, value in addons.items()
-        }
-    }
+def on(**addons: Any) -> Manifest:
+    configs = {f"{name}CsiDriverConfig": {"enabled": value} for name, value in addons.items()}
+    return {"addonsConfig": configs}
 
 
 @pytest.mark.parametrize(
@@ -599,50 +519,38 @@ def on(**addons: Any) -> dict[str, Any]:
         (
             {},
             CLAIMED,
-            [storage_class(FILESTORE), CLAIM],
+            [of_class(FILESTORE), CLAIM],
             "gcpFilestoreCsiDriverConfig (filestore of a GkeCluster)",
         ),
-        ({}, CLAIMED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
-        ({}, EPHEMERAL, [storage_class(LUSTRE)], "lustreCsiDriverConfig"),
-        ({}, UNUSED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
-        ({}, CLAIMED, volume("parallelstore.csi.storage.gke.io"), "parallelstoreCsiDriverConfig"),
+        ({}, CLAIMED, [of_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
+        ({}, EPHEMERAL, [of_class(LUSTRE)], "lustreCsiDriverConfig"),
+        ({}, UNUSED, [of_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
+        ({}, CLAIMED, existing("parallelstore.csi.storage.gke.io"), "parallelstoreCsiDriverConfig"),
         (on(gcsFuse=False), INLINE, [], "gcsFuseCsiDriverConfig"),
-        (
-            on(gcePersistentDisk=False),
-            CLAIMED,
-            volume("pd.csi.storage.gke.io"),
-            "gcePersistentDiskCsiDriverConfig",
-        ),
-        ({}, CLAIMED, volume("pd.csi.storage.gke.io"), None),
-        ({}, UNUSED, [storage_class(LUSTRE), *volume(LUSTRE)], None),
-        ({}, CLAIMED, [storage_class(LUSTRE), CLAIM, OWN], None),
-        (on(lustre=True), CLAIMED, [storage_class(LUSTRE), CLAIM], None),
-        (on(lustre=UNKNOWN), CLAIMED, [storage_class(LUSTRE), CLAIM], None),
-        ({"addonsConfig": {"lustreCsiDriverConfig": UNKNOWN}}, CLAIMED, volume(LUSTRE), None),
+        (on(gcePersistentDisk=False), CLAIMED, existing(PD), "gcePersistentDiskCsiDriverConfig"),
+        ({}, CLAIMED, existing(PD), None),
+        ({}, UNUSED, [of_class(LUSTRE), *existing(LUSTRE)], None),
+        ({}, CLAIMED, [of_class(LUSTRE), CLAIM, OWN], None),
+        (on(lustre=True), CLAIMED, [of_class(LUSTRE), CLAIM], None),
+        (on(lustre=UNKNOWN), CLAIMED, [of_class(LUSTRE), CLAIM], None),
+        ({"addonsConfig": {"lustreCsiDriverConfig": UNKNOWN}}, CLAIMED, existing(LUSTRE), None),
         ({"addonsConfig": UNKNOWN}, INLINE, [], None),
         ({"enableAutopilot": True}, INLINE, [], None),
     ],
 )
 def test_a_volume_needs_a_driver_that_the_cluster_enables(
-    settings: dict[str, Any], mounted: dict[str, Any], more: list[Resource], setting: str | None
+    settings: Manifest, mounted: Manifest, more: list[Resource], setting: str | None
 ) -> None:
-    stack = [pool(), kubernetes(deployment("web", 1, template(volumes=[mounted]))), *more]
-
-    def remedies(*first: Resource) -> list[str]:
-        verdicts = judge_program([*first, *stack])
-        every = [
-            *verdicts.findings,
-            *(reason for each in verdicts.workloads for reason in each.reasons),
-        ]
-        found = {
-            each.remedy for each in every if each.rule == "csi-driver" and each.severity == "error"
-        }
+    def remedies(*first: Resource) -> set[str]:
+        verdicts = judge_program([*first, pool(), serving(volumes=[mounted]), *more])
+        reasons = [reason for each in verdicts.workloads for reason in each.reasons]
+        every = [*verdicts.findings, *reasons]
+        found = {each.remedy for each in every if each.rule == "csi-driver" and each.is_error}
         assert not found or verdicts.stack is CANNOT or mounted is UNUSED
-        return sorted(found)
+        return found
 
-    assert [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))] == [
-        True
-    ] * bool(setting)
+    found = [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))]
+    assert found == [True] * bool(setting)
     assert not remedies(), "who made the cluster is not known"
 
 
@@ -657,7 +565,7 @@ def test_a_volume_needs_a_driver_that_the_cluster_enables(
     ids=str,
 )
 def test_a_bucket_needs_the_workload_identity_of_its_cluster(
-    identity: Any, spec: Any, expected: Verdict
+    identity: Any, spec: Manifest, expected: Verdict
 ) -> None:
     pods = template(volumes=[INLINE], **spec)
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
@@ -673,11 +581,9 @@ def test_a_bucket_needs_the_workload_identity_of_its_cluster(
     [("ANY_RESERVATION", True), ("ANY_RESERVATION_THEN_FAIL", False), (None, False)],
 )
 def test_a_reservation_that_is_no_limit_is_told(kind: str | None, told: bool) -> None:
-    some = judge_program(
-        [cluster(), pool(reservationAffinity={"consumeReservationType": kind} if kind else None)]
-    )
-    found = [(each.object, each.severity) for each in some.findings if each.rule == "reservation"]
-    assert found == [("NodePool p", "info")] * told
+    affinity = {"consumeReservationType": kind} if kind else None
+    some = judge_program([cluster(), pool(reservationAffinity=affinity)])
+    assert objects(some, "reservation") == [("NodePool p", "info")] * told
     assert some.stack is FITS
 
 
@@ -690,28 +596,22 @@ def subnetwork(block: Any) -> Resource:
 
 
 @pytest.mark.parametrize(
-    ("version", "storage_class", "refused"),
+    ("version", "name", "refused"),
     [
         ("1.35.1-gke.1616000", "gcsfusecsi-serving", False),
         ("1.35.1-gke.1615999", "gcsfusecsi-serving", True),
         ("1.35.1-gke.1615999", "gcs-fuse", False),
     ],
 )
-def test_gkes_classes_for_buckets_need_a_version(
-    version: str, storage_class: str, refused: bool
-) -> None:
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "r1", "namespace": "ml"},
-        "spec": {"storageClassName": storage_class},
-    }
-    stack = [
-        cluster(minMasterVersion=version),
-        ("kubernetes:core/v1:PersistentVolumeClaim", claim),
-    ]
-    found = [each.object for each in judge_program(stack).findings if each.rule == "controller"]
-    assert found == ["PersistentVolumeClaim ml/r1"] * refused
+def test_gkes_classes_for_buckets_need_a_version(version: str, name: str, refused: bool) -> None:
+    found = reported(
+        "controller", cluster(minMasterVersion=version), claiming(storageClassName=name)
+    )
+    assert [about for about, _ in found] == ["PersistentVolumeClaim team/data"] * refused
+
+
+def ranged(name: str) -> Manifest:
+    return {"ipAllocationPolicy": {"clusterSecondaryRangeName": name}}
 
 
 @pytest.mark.parametrize(
@@ -725,16 +625,15 @@ def test_gkes_classes_for_buckets_need_a_version(
         ("10.1.0.0/24", {"defaultMaxPodsPerNode": 8}, {}, False),
         ("10.1.0.0/25", {"defaultMaxPodsPerNode": 8}, {}, True),
         (UNKNOWN, {}, {}, False),
-        ("10.1.0.0/21", {"ipAllocationPolicy": {"clusterSecondaryRangeName": "others"}}, {}, False),
+        ("10.1.0.0/21", ranged("others"), {}, False),
     ],
 )
 def test_nodes_that_no_addresses_are_left_for_are_told(
-    block: Any, of_cluster: dict[str, Any], of_pool: dict[str, Any], told: bool
+    block: Any, of_cluster: Manifest, of_pool: Manifest, told: bool
 ) -> None:
     type_, given = pool(nodes=16)
-    named = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}} | of_cluster
-    some = judge_program([cluster(**named), subnetwork(block), (type_, given | of_pool)])
-    found = [(each.object, each.severity) for each in some.findings if each.rule == "addresses"]
+    made = cluster(**ranged("pods") | of_cluster)
+    found = reported("addresses", made, subnetwork(block), (type_, given | of_pool))
     assert found == [("Subnetwork", "warning")] * told
 
 
@@ -743,14 +642,9 @@ def test_nodes_that_no_addresses_are_left_for_are_told(
 )
 def test_nodes_beyond_the_addresses_of_their_own_range_are_told(block: Any, told: bool) -> None:
     """Of 16 addresses Google keeps four."""
-    named = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
     type_, given = subnetwork("10.1.0.0/16")
-    some = judge_program(
-        [cluster(**named), (type_, given | {"ipCidrRange": block}), pool(nodes=16)]
-    )
-    found = [
-        (each.object, each.severity) for each in some.findings if each.rule == "node-addresses"
-    ]
+    own = type_, given | {"ipCidrRange": block}
+    found = reported("node-addresses", cluster(**ranged("pods")), own, pool(nodes=16))
     assert found == [("Subnetwork", "warning")] * told
 
 
@@ -773,7 +667,7 @@ NAP = {"clusterAutoscaling": {"enabled": True}}
     ],
 )
 def test_pods_of_gke_need_nodes_that_they_tolerate(
-    settings: dict[str, Any], more: list[Resource], is_told: bool
+    settings: Manifest, more: list[Resource], is_told: bool
 ) -> None:
     some = judge_program([cluster(**settings), pool("g2-standard-8", taints=TAINTED), *more])
     found = [(each.object, each.severity) for each in some.findings if each.rule == "system-pods"]
@@ -784,13 +678,10 @@ def test_pods_of_gke_need_nodes_that_they_tolerate(
 @pytest.mark.parametrize(("enabled", "is_told"), [(None, True), (True, False)])
 def test_nodes_in_more_networks_need_a_cluster_that_has_them(enabled: Any, is_told: bool) -> None:
     type_, given = pool()
-    more = {
-        "networkConfig": {"additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]}
-    }
-    some = judge_program([cluster(enableMultiNetworking=enabled), (type_, given | more)])
-    found = [
-        (each.object, each.severity) for each in some.findings if each.rule == "multi-networking"
-    ]
+    networks = [{"network": "n", "subnetwork": "s"}]
+    more = {"networkConfig": {"additionalNodeNetworkConfigs": networks}}
+    made = cluster(enableMultiNetworking=enabled)
+    found = reported("multi-networking", made, (type_, given | more))
     assert found == [("NodePool p", "error")] * is_told
 
 
@@ -801,28 +692,17 @@ def test_nodes_in_more_networks_need_a_cluster_that_has_them(enabled: Any, is_to
 def test_private_nodes_in_a_network_without_a_nat_are_told(
     private: Any, more: list[Resource], is_told: bool
 ) -> None:
-    settings = {"privateClusterConfig": {"enablePrivateNodes": private}}
-    some = judge_program([cluster(**settings), pool(), (NETWORK, {"name": "n"}), *more])
-    assert [each.severity for each in some.findings if each.rule == "way-out"] == [
-        "warning"
-    ] * is_told
-    assert "way-out" not in {
-        each.rule for each in judge_program([cluster(**settings), pool()]).findings
-    }
+    nodes = [cluster(privateClusterConfig={"enablePrivateNodes": private}), pool()]
+    found = reported("way-out", *nodes, OWN_NETWORK, *more)
+    assert [severity for _, severity in found] == ["warning"] * is_told
+    assert not reported("way-out", *nodes)
 
 
 PLUGIN = kubernetes(
-    {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "plugin"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": template(
-                containers=[container(cpu=0) | {"image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]
-            ),
-        },
-    }
+    daemon_set(
+        "plugin",
+        template(containers=[{"name": "p", "image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]),
+    )
 )
 
 
@@ -836,13 +716,20 @@ PLUGIN = kubernetes(
     ],
 )
 def test_gpus_that_two_advertise_are_told(
-    config: dict[str, Any], more: list[Resource], by: list[str]
+    config: Manifest, more: list[Resource], by: list[str]
 ) -> None:
-    some = judge_program([cluster(), pool(), pool("a2-highgpu-2g", **config), *more])
-    assert [each.object for each in some.findings if each.rule == "advertised-twice"] == by
+    nodes = [cluster(), pool(), pool("a2-highgpu-2g", **config)]
+    assert [about for about, _ in reported("advertised-twice", *nodes, *more)] == by
 
 
-AUTO = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "any"}}
+CLASS_OF_NODES = kubernetes(
+    cluster_wide(
+        "cloud.google.com/v1",
+        "ComputeClass",
+        "any",
+        spec={"nodePoolAutoCreation": {"enabled": True}},
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -853,11 +740,11 @@ AUTO = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata":
         ({"clusterAutoscaling": UNKNOWN}, [], OPEN),
         ({"clusterAutoscaling": {"enabled": UNKNOWN}}, [], OPEN),
         # Pools of a class are for pods that select it (test_made_nodes.py).
-        ({}, [kubernetes(AUTO | {"spec": {"nodePoolAutoCreation": {"enabled": True}}})], CANNOT),
+        ({}, [CLASS_OF_NODES], CANNOT),
     ],
 )
 def test_pools_that_gke_makes_may_take_what_no_other_takes(
-    settings: dict[str, Any], more: list[Resource], expected: Verdict
+    settings: Manifest, more: list[Resource], expected: Verdict
 ) -> None:
     assert judge_program([cluster(**settings), pool(), train(1), *more]).stack is expected
     assert judge_program([cluster(**settings), pool(), web(7)]).workloads[0].verdict is FITS
@@ -874,14 +761,11 @@ def test_pools_that_gke_makes_may_take_what_no_other_takes(
     ],
 )
 def test_huge_pages_are_taken_off_the_memory_of_their_nodes(
-    asked: dict[str, str], expected: Verdict
+    asked: Manifest, expected: Verdict
 ) -> None:
     pages = {"linuxNodeConfig": {"hugepagesConfig": {"hugepageSize1g": 20}}}
-    held = {"name": "main", "image": "i", "resources": {"limits": {"cpu": "1", **asked}}}
-    some = judge_program(
-        [cluster(), pool(**pages), kubernetes(deployment("web", 1, template(containers=[held])))]
-    )
-    assert some.stack is expected
+    holding = serving(containers=[container(cpu=1, **asked)])
+    assert judge_program([cluster(), pool(**pages), holding]).stack is expected
 
 
 @pytest.mark.parametrize(
@@ -896,23 +780,17 @@ def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(
     assert judge_program([cluster(), pool(**features), web(5)]).stack is expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "size", "expected"),
-    [
-        ("ConfigMap", "data", 2**20, FITS),
-        ("ConfigMap", "data", 2**20 + 1, CANNOT),
-        ("Secret", "stringData", 2**20, FITS),
-        ("Secret", "stringData", 2**20 + 1, CANNOT),
-    ],
-)
+@pytest.mark.parametrize(("kind", "field"), [("ConfigMap", "data"), ("Secret", "stringData")])
+@pytest.mark.parametrize(("size", "expected"), [(2**20, FITS), (2**20 + 1, CANNOT)])
 def test_a_config_map_holds_a_mebibyte(kind: str, field: str, size: int, expected: Verdict) -> None:
-    made = {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {"name": "c"},
-        field: {"a": "x" * (size - 1), "b": "x"},
-    }
-    assert judge_program([cluster(), pool(), web(1), kubernetes(made)]).stack is expected
+    made = kubernetes(cluster_wide("v1", kind, "c", **{field: {"a": "x" * (size - 1), "b": "x"}}))
+    assert judge_program([cluster(), pool(), web(1), made]).stack is expected
+
+
+def with_filestore(size: str, **of_the_class: Any) -> Verdicts:
+    """The verdicts on a server that mounts a file system."""
+    made = [of_class(FILESTORE, **of_the_class), claiming(size), serving(volumes=[CLAIMED])]
+    return judge_program([cluster(**on(gcpFilestore=True)), pool(), *made])
 
 
 @pytest.mark.parametrize(
@@ -925,43 +803,20 @@ def test_a_config_map_holds_a_mebibyte(kind: str, field: str, size: int, expecte
     ],
 )
 def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
-    type_, made = storage_class(FILESTORE)
-    wanted = kubernetes(DATA | {"spec": WANTED | {"resources": {"requests": {"storage": size}}}})
-    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
-    stack = [
-        cluster(**on(gcpFilestore=True)),
-        pool(),
-        (type_, made | {"parameters": {"tier": tier}}),
-        wanted,
-        mounting,
-    ]
-    (verdict,) = judge_program(stack).workloads
+    (verdict,) = with_filestore(size, parameters={"tier": tier}).workloads
     assert [each.rule for each in verdict.warnings] == ["volume-class"] * is_told
     assert verdict.verdict is FITS
 
 
-def test_filestore_with_immediate_binding_is_in_every_zone() -> None:
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("Immediate", FITS), ("WaitForFirstConsumer", CANNOT)]
+)
+def test_filestore_with_immediate_binding_is_in_every_zone(mode: str, expected: Verdict) -> None:
     """The driver limits no volume to a zone; a class that waits makes none for a node outside its topology."""
-    topology = {
-        "matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]
-    }
-    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
-    verdicts: list[Verdict] = []
-    for mode in ("Immediate", "WaitForFirstConsumer"):
-        made = storage_class(FILESTORE)[1] | {
-            "allowedTopologies": [topology],
-            "volumeBindingMode": mode,
-        }
-        wanted = DATA | {"spec": WANTED | {"resources": {"requests": {"storage": "1Ti"}}}}
-        stack = [
-            cluster(**on(gcpFilestore=True)),
-            pool(),
-            kubernetes(made),
-            kubernetes(wanted),
-            mounting,
-        ]
-        verdicts.append(judge_program(stack).stack)
-    assert verdicts == [FITS, CANNOT]
+    zones = [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]
+    topologies = [{"matchLabelExpressions": zones}]
+    judged = with_filestore("1Ti", allowedTopologies=topologies, volumeBindingMode=mode)
+    assert judged.stack is expected
 
 
 @pytest.mark.parametrize(
@@ -973,21 +828,15 @@ def test_filestore_with_immediate_binding_is_in_every_zone() -> None:
         ("standard", {}, OPEN),  # its disk is made before there is a pod
         ("others", {}, OPEN),
         ("premium-rwo", {"addonsConfig": UNKNOWN}, OPEN),
-        (
-            "premium-rwo",
-            {"addonsConfig": {"gcePersistentDiskCsiDriverConfig": {"enabled": False}}},
-            OPEN,
-        ),
+        ("premium-rwo", on(gcePersistentDisk=False), OPEN),
         ("premium-rwo", None, OPEN),  # who knows whose cluster
     ],
 )
 def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdict) -> None:
-    claim = kubernetes(
-        DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": wanted}}
-    )
-    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
+    disk = claiming(mode="ReadWriteOnce", storageClassName=wanted)
     clusters = [] if inputs is None else [cluster(**inputs)]
-    assert judge_program([*clusters, pool(), claim, mounting]).stack is expected
+    judged = judge_program([*clusters, pool(), disk, serving(volumes=[CLAIMED])])
+    assert judged.stack is expected
 
 
 @pytest.mark.parametrize(
@@ -1002,112 +851,81 @@ def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdi
 def test_a_pod_may_select_a_pool_that_pulumi_names(name: Any, told: str, expected: Verdict) -> None:
     type_, inputs = pool()
     mine = named((type_, inputs | {"name": name}), "gpus")
-    selector = {"cloud.google.com/gke-nodepool": "gpus-1a2b3c4"}
-    web = kubernetes(deployment("web", 1, template(nodeSelector=selector)))
-    found = judge_program([cluster(), mine, web])
+    selecting = serving(nodeSelector={"cloud.google.com/gke-nodepool": "gpus-1a2b3c4"})
+    found = judge_program([cluster(), mine, selecting])
     assert found.stack is expected
     assert [each.name for each in found.cost.pools] == [told]
     assert "None" not in as_text(found)
 
 
 def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
-    terms = [
-        {
-            "matchExpressions": [
-                {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}
-            ]
-        }
-    ]
-    required = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
-        }
-    }
-    wanted = template(containers=[container(gpu=1)], affinity=required)
+    product = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}
+    wanted = template(containers=[container(gpu=1)], affinity=node_affinity(product))
     gpus = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
-    text = as_text(
-        judge_program(
-            [cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]
-        )
-    )
-    assert (
-        "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label)" in text
-    )
+    stack = [cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]
+    words = "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label)"
+    assert words in as_text(judge_program(stack))
 
 
 def test_a_declared_default_class_is_newer_than_that_of_gke() -> None:
-    type_, made = storage_class("x.example.com")
-    default = {
-        "metadata": {
-            "name": "mine",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        }
-    }
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "q", "namespace": "team"},
-    }
-    quota["spec"] = {"hard": {"mine.storageclass.storage.k8s.io/persistentvolumeclaims": "0"}}
-    claim = kubernetes(
-        DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": None}}
-    )
-    stack = [
-        cluster(),
-        pool(),
-        claim,
-        kubernetes(deployment("web", 1, template(volumes=[CLAIMED]))),
-        kubernetes(quota),
-    ]
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    mine = of_class("x.example.com", metadata={"name": "mine", "annotations": default})
+    none = quota(hard={"mine.storageclass.storage.k8s.io/persistentvolumeclaims": "0"})
+    disk = claiming(mode="ReadWriteOnce", storageClassName=None)
+    stack = [cluster(), pool(), disk, serving(volumes=[CLAIMED]), kubernetes(none)]
     assert judge_program(stack).stack is FITS
-    assert judge_program([*stack, (type_, made | default)]).stack is CANNOT
+    assert judge_program([*stack, mine]).stack is CANNOT
+
+
+ROLE = "node-role.kubernetes.io/gpu"
+
+
+def labeled(key: str, value: Any) -> Manifest:
+    """The nodes of a pool whose machines have a label of Google Cloud."""
+    return {"resourceLabels": {key: value}}
 
 
 @pytest.mark.parametrize(
     ("of_nodes", "path"),
     [
-        (
-            {"labels": {"node-role.kubernetes.io/gpu": ""}},
-            "nodeConfig.labels.node-role.kubernetes.io/gpu",
-        ),
-        ({"labels": {"kubernetes.io/role": "gpu"}}, "nodeConfig.labels.kubernetes.io/role"),
+        ({"labels": {ROLE: ""}}, f"labels.{ROLE}"),
+        ({"labels": {"kubernetes.io/role": "gpu"}}, "labels.kubernetes.io/role"),
         ({"labels": {"node-restriction.kubernetes.io/gpu": "1", "team": "ML"}}, None),
-        ({"resourceLabels": {"team": "ML"}}, "nodeConfig.resourceLabels.team"),
-        ({"resourceLabels": {"Team": "ml"}}, "nodeConfig.resourceLabels.Team"),
-        ({"resourceLabels": {"team": "ml.research"}}, "nodeConfig.resourceLabels.team"),
+        (labeled("team", "ML"), "resourceLabels.team"),
+        (labeled("Team", "ml"), "resourceLabels.Team"),
+        (labeled("team", "ml.research"), "resourceLabels.team"),
         ({"resourceLabels": {"team": "", "größe": "l_1-2", "owner": UNKNOWN}}, None),
-        ({"tags": ["gpu-nodes", UNKNOWN, "gpu_nodes"]}, "nodeConfig.tags"),
+        ({"tags": ["gpu-nodes", UNKNOWN, "gpu_nodes"]}, "tags"),
         ({"tags": ["gpu-nodes", UNKNOWN]}, None),
         ({"tags": UNKNOWN, "flexStart": UNKNOWN}, None),
-        ({"flexStart": True}, "nodeConfig.flexStart"),
+        ({"flexStart": True}, "flexStart"),
         ({"machineType": "n1-standard-8", "flexStart": True, "guestAccelerators": [TESLA]}, None),
         ({"machineType": "g2-standard-8", "flexStart": True}, None),
         ({"machineType": "h4d-standard-192", "flexStart": True}, None),
         ({"machineType": "x9-standard-8", "flexStart": True}, None),
     ],
 )
-def test_what_google_cloud_refuses_of_a_pool_is_told(
-    of_nodes: dict[str, Any], path: str | None
-) -> None:
+def test_what_google_cloud_refuses_of_a_pool_is_told(of_nodes: Manifest, path: str | None) -> None:
     some = judge_program([cluster(), pool(nodes=0, **of_nodes)])
-    found = [
-        (each.object, each.path, each.severity)
-        for each in some.findings
-        if each.rule == "refused-input"
-    ]
-    assert found == [("NodePool p", path, "error")] * bool(path)
-    of_cluster = judge_program([cluster(resourceLabels={"Team": "ml"})])
-    assert [each.object for each in of_cluster.findings if each.rule == "refused-input"] == [
-        "Cluster c"
-    ]
+    assert objects(some, "refused-input") == [("NodePool p", "error")] * bool(path)
+    paths = [each.path for each in of_rule(some, "refused-input")]
+    assert paths == [f"nodeConfig.{path}"] * bool(path)
 
 
-FLEX: dict[str, Any] = {"machineType": "g2-standard-8", "flexStart": True}
-QUEUED: dict[str, Any] = {"queuedProvisioning": {"enabled": True}}
-COMPACT: dict[str, Any] = {"placementPolicy": {"type": "COMPACT"}}
+def test_what_google_cloud_refuses_of_a_cluster_is_told() -> None:
+    found = reported("refused-input", cluster(**labeled("Team", "ml")))
+    assert [about for about, _ in found] == ["Cluster c"]
 
 
-def of_reservation(name: Any) -> dict[str, Any]:
+FLEX: Manifest = {"machineType": "g2-standard-8", "flexStart": True}
+QUEUED: Manifest = {"queuedProvisioning": {"enabled": True}}
+COMPACT: Manifest = {"placementPolicy": {"type": "COMPACT"}}
+VALUES = "nodeConfig.reservationAffinity.values"
+QUEUED: Manifest = {"queuedProvisioning": {"enabled": True}}
+COMPACT: Manifest = {"placementPolicy": {"type": "COMPACT"}}
+
+
+def of_reservation(name: Any) -> Manifest:
     affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": [name]}
     return {"machineType": "g2-standard-8", "reservationAffinity": affinity}
 
@@ -1132,21 +950,16 @@ def of_reservation(name: Any) -> dict[str, Any]:
         (of_reservation("h100"), {}, None),
         (of_reservation("projects/p/reservations/h100/reservationBlocks/b-1"), {}, None),
         (of_reservation(UNKNOWN), {}, None),
-        (
-            of_reservation("h100/reservationSubBlocks/s"),
-            {},
-            "nodeConfig.reservationAffinity.values",
-        ),
-        (of_reservation("reservations/h100"), {}, "nodeConfig.reservationAffinity.values"),
+        (of_reservation("h100/reservationSubBlocks/s"), {}, VALUES),
+        (of_reservation("reservations/h100"), {}, VALUES),
     ],
 )
 def test_ways_to_buy_that_exclude_each_other(
-    of_nodes: dict[str, Any], inputs: dict[str, Any], path: str | None
+    of_nodes: Manifest, inputs: Manifest, path: str | None
 ) -> None:
     type_, given = pool(nodes=0, **of_nodes)
-    findings = judge_program([cluster(), (type_, {**given, **inputs})]).findings
-    found = [finding.path for finding in findings if finding.rule == "refused-input"]
-    assert found == [path] * bool(path)
+    some = judge_program([cluster(), (type_, given | inputs)])
+    assert [each.path for each in of_rule(some, "refused-input")] == [path] * bool(path)
 
 
 @pytest.mark.parametrize(
@@ -1159,35 +972,29 @@ def test_ways_to_buy_that_exclude_each_other(
     ],
 )
 def test_gpus_of_a_region_without_zones_are_told(
-    inputs: dict[str, Any], of_cluster: dict[str, Any], told: bool
+    inputs: Manifest, of_cluster: Manifest, told: bool
 ) -> None:
     type_, given = pool("a2-highgpu-2g", guestAccelerators=[A100])
-    some = judge_program([cluster(**of_cluster), (type_, given | inputs)])
-    found = [(each.object, each.severity) for each in some.findings if each.rule == "zones"]
+    found = reported("zones", cluster(**of_cluster), (type_, given | inputs))
     assert found == [("NodePool p", "info")] * told
 
 
-def test_a_complete_cluster_makes_a_missing_metric_certain() -> None:
+@pytest.mark.parametrize(
+    ("more", "severity"),
+    [
+        ([cluster()], "error"),
+        ([], "warning"),
+        ([cluster(), (RELEASE, {"chart": "prometheus-adapter"})], "warning"),
+    ],
+)
+def test_a_complete_cluster_makes_a_missing_metric_certain(
+    more: list[Resource], severity: str
+) -> None:
+    type_, server = web(1)
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    spec = {"scaleTargetRef": target, "maxReplicas": 2, "metrics": [metric]}
-    scaler = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web"},
-    }
-    stack = [pool(), web(1), kubernetes(scaler | {"spec": spec})]
-
-    def severities(*more: Resource) -> list[str]:
-        return [
-            f.severity
-            for f in judge_program([*more, *stack]).findings
-            if f.rule == "autoscaling-metric"
-        ]
-
-    assert severities(cluster()) == ["error"]
-    assert severities() == ["warning"]
-    assert severities(cluster(), (RELEASE, {"chart": "prometheus-adapter"})) == ["warning"]
+    scaler = kubernetes(autoscaler(server, maxReplicas=2, metrics=[metric]))
+    found = reported("autoscaling-metric", *more, pool(), (type_, server), scaler)
+    assert [each for _, each in found] == [severity]
 
 
 @pytest.mark.parametrize(
@@ -1207,17 +1014,13 @@ def test_an_api_of_metrics_has_one_adapter(
     chart: str, service: tuple[str, str] | None, owners: str | None
 ) -> None:
     resources: list[Resource] = [cluster(), (RELEASE, {"chart": chart})]
-    if service:
-        version, group = service
-        adapter = {"namespace": "metrics", "name": "adapter"}
-        spec = {"version": version, "group": group, "service": adapter}
-        name = {"name": f"{version}.{group}"}
-        manifest = api_object("apiregistration.k8s.io/v1", "APIService", name, spec=spec)
-        # All versions of one adapter.
-        resources += [kubernetes(manifest), kubernetes({**manifest, "metadata": {"name": "v9"}})]
-    told = [each for each in judge_program(resources).findings if each.rule == "metrics-owner"]
-    assert [each.is_error for each in told] == [True] * (owners is not None)
-    assert all(
-        f"several adapters serve {service and service[1]}: {owners}." in each.message
-        for each in told
-    )
+    version, group = service or ("", "")
+    adapter = {"namespace": "metrics", "name": "adapter"}
+    spec = {"version": version, "group": group, "service": adapter}
+    # All versions of one adapter.
+    for name in (f"{version}.{group}", "v9") if service else ():
+        made = cluster_wide("apiregistration.k8s.io/v1", "APIService", name, spec=spec)
+        resources.append(kubernetes(made))
+    found = of_rule(judge_program(resources), "metrics-owner")
+    assert [each.is_error for each in found] == [True] * (owners is not None)
+    assert all(f"several adapters serve {group}: {owners}." in each.message for each in found)

@@ -9,7 +9,18 @@ import pytest
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_documents
 
-from tests.factories import GPU, Manifest, cluster_wide, namespaced, node, workload
+from tests.factories import (
+    GPU,
+    Manifest,
+    anti_affinity,
+    claim,
+    cluster_wide,
+    namespaced,
+    node,
+    quota,
+    workload,
+)
+from tests.support.cluster_objects import kueue, mounted, namespace, taint, volume
 
 KEY = "example.com/pool"
 CONTAINER = {"name": "node", "image": "registry.example/a:1", "resources": {"limits": {GPU: "8"}}}
@@ -51,75 +62,44 @@ def annotated(manifest: Manifest, **more: str) -> Manifest:
 
 
 JOB_SET, LWS = "jobset.x-k8s.io/v1alpha2", "leaderworkerset.x-k8s.io/v1"
+
+
+def job(parallelism: int) -> list[Manifest]:
+    spec = {"parallelism": parallelism, "completions": 4, "template": ENDING}
+    return [annotated(workload("batch/v1", "Job", "a", spec))]
+
+
+def job_set(**fields: Any) -> list[Manifest]:
+    return [annotated(workload(JOB_SET, "JobSet", "a", of_job_set(**fields)))]
+
+
+def groups(size: int, replicas: int = 1, **templates: Manifest) -> list[Manifest]:
+    parts = {"size": size, "workerTemplate": PODS, **templates}
+    spec = {"replicas": replicas, "leaderWorkerTemplate": parts}
+    return [workload(LWS, "LeaderWorkerSet", "a", spec)]
+
+
+def ray_cluster(**group: Any) -> list[Manifest]:
+    return [workload("ray.io/v1", "RayCluster", "a", ray(**group))]
+
+
+FOUR = {"replicas": 4, "template": PODS, **SELECTOR}
+RAY_JOB = {"entrypoint": "a", "rayClusterSpec": ray(replicas=4), "shutdownAfterJobFinishes": True}
 KINDS: dict[str, list[Manifest]] = {
-    "Deployment": [
-        workload("apps/v1", "Deployment", "a", {"replicas": 4, "template": PODS, **SELECTOR})
-    ],
-    "StatefulSet": [
-        workload("apps/v1", "StatefulSet", "a", {"replicas": 4, "template": PODS, **SELECTOR})
-    ],
-    "Job": [
-        annotated(
-            workload(
-                "batch/v1", "Job", "a", {"parallelism": 4, "completions": 4, "template": ENDING}
-            )
-        )
-    ],
-    "Job-completions": [
-        annotated(
-            workload(
-                "batch/v1", "Job", "a", {"parallelism": 9, "completions": 4, "template": ENDING}
-            )
-        )
-    ],
-    "JobSet-replicas": [annotated(workload(JOB_SET, "JobSet", "a", of_job_set(replicas=4)))],
-    "JobSet-pods": [
-        annotated(workload(JOB_SET, "JobSet", "a", of_job_set(parallelism=4, completions=4)))
-    ],
-    "JobSet-both": [
-        annotated(
-            workload(JOB_SET, "JobSet", "a", of_job_set(replicas=2, parallelism=2, completions=2))
-        )
-    ],
-    "LeaderWorkerSet-replicas": [
-        workload(
-            LWS,
-            "LeaderWorkerSet",
-            "a",
-            {"replicas": 4, "leaderWorkerTemplate": {"size": 2, "workerTemplate": PODS}},
-        )
-    ],
-    "LeaderWorkerSet-size": [
-        workload(
-            LWS,
-            "LeaderWorkerSet",
-            "a",
-            {"replicas": 1, "leaderWorkerTemplate": {"size": 4, "workerTemplate": PODS}},
-        )
-    ],
-    "LeaderWorkerSet-leader": [
-        workload(
-            LWS,
-            "LeaderWorkerSet",
-            "a",
-            {"leaderWorkerTemplate": {"size": 4, "leaderTemplate": HEAD, "workerTemplate": PODS}},
-        )
-    ],
-    "RayCluster-replicas": [workload("ray.io/v1", "RayCluster", "a", ray(replicas=4))],
-    "RayCluster-least": [workload("ray.io/v1", "RayCluster", "a", ray(replicas=1, minReplicas=4))],
-    "RayCluster-hosts": [workload("ray.io/v1", "RayCluster", "a", ray(replicas=1, numOfHosts=4))],
-    "RayJob": [
-        workload(
-            "ray.io/v1",
-            "RayJob",
-            "a",
-            {
-                "entrypoint": "a",
-                "rayClusterSpec": ray(replicas=4),
-                "shutdownAfterJobFinishes": True,
-            },
-        )
-    ],
+    "Deployment": [workload("apps/v1", "Deployment", "a", FOUR)],
+    "StatefulSet": [workload("apps/v1", "StatefulSet", "a", FOUR)],
+    "Job": job(parallelism=4),
+    "Job-completions": job(parallelism=9),
+    "JobSet-replicas": job_set(replicas=4),
+    "JobSet-pods": job_set(parallelism=4, completions=4),
+    "JobSet-both": job_set(replicas=2, parallelism=2, completions=2),
+    "LeaderWorkerSet-replicas": groups(2, replicas=4),
+    "LeaderWorkerSet-size": groups(4),
+    "LeaderWorkerSet-leader": groups(4, leaderTemplate=HEAD),
+    "RayCluster-replicas": ray_cluster(replicas=4),
+    "RayCluster-least": ray_cluster(replicas=1, minReplicas=4),
+    "RayCluster-hosts": ray_cluster(replicas=1, numOfHosts=4),
+    "RayJob": [workload("ray.io/v1", "RayJob", "a", RAY_JOB)],
     "TrainJob": train_job({"numNodes": 4}, {}),
     "TrainJob-runtime": train_job({}, {"numNodes": 4}),
     "TrainJob-resources": train_job(
@@ -155,19 +135,15 @@ def nodes(count: int, gpus: int = 8, **labels: str) -> list[Manifest]:
 def in_queue(documents: list[Manifest]) -> list[Manifest]:
     documents = copy.deepcopy(documents)
     documents[0]["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "q"
-    version = "kueue.x-k8s.io/v1beta2"
     quotas = [{"name": name, "nominalQuota": "9999Gi"} for name in ("cpu", "memory", GPU)]
-    group = {
-        "coveredResources": ["cpu", "memory", GPU],
-        "flavors": [{"name": "f", "resources": quotas}],
-    }
-    queue = {"namespaceSelector": {}, "resourceGroups": [group]}
+    flavors = [{"name": "f", "resources": quotas}]
+    group = {"coveredResources": ["cpu", "memory", GPU], "flavors": flavors}
     return [
         *documents,
-        cluster_wide(version, "ResourceFlavor", "f", spec={"nodeLabels": {KEY: "elsewhere"}}),
-        cluster_wide(version, "ClusterQueue", "c", spec=queue),
-        namespaced(version, "LocalQueue", "q", spec={"clusterQueue": "c"}),
-        cluster_wide("v1", "Namespace", "team"),
+        kueue("ResourceFlavor", "f", nodeLabels={KEY: "elsewhere"}),
+        kueue("ClusterQueue", "c", namespaceSelector={}, resourceGroups=[group]),
+        namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "q", spec={"clusterQueue": "c"}),
+        namespace(),
     ]
 
 
@@ -180,30 +156,23 @@ def with_runtime_class(documents: list[Manifest]) -> list[Manifest]:
 
 
 def with_volume(documents: list[Manifest]) -> list[Manifest]:
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    modes = {"accessModes": ["ReadWriteMany"]}
-    kept = {
-        **modes,
-        "capacity": {"storage": "1Gi"},
-        "storageClassName": "b",
-        "nfs": {"server": "a", "path": "/"},
-    }
-    asked = {**modes, "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
-    volume = cluster_wide("v1", "PersistentVolume", "p", spec=kept)
-    return [
-        *edited(documents, volumes=volumes),
-        volume,
-        namespaced("v1", "PersistentVolumeClaim", "data", spec=asked),
-    ]
+    many: Any = {"mode": "ReadWriteMany"}
+    kept = volume("p", **many, storageClassName="b", nfs={"server": "a", "path": "/"})
+    return [*edited(documents, **mounted()), kept, claim(**many, storageClassName="")]
 
 
 def with_init_container(documents: list[Manifest]) -> list[Manifest]:
-    first = {
-        "name": "first",
-        "image": "a",
-        "resources": {"requests": {GPU: "16"}, "limits": {GPU: "16"}},
-    }
-    return edited(documents, initContainers=[first])
+    resources = {"requests": {GPU: "16"}, "limits": {GPU: "16"}}
+    return edited(
+        documents, initContainers=[{"name": "first", "image": "a", "resources": resources}]
+    )
+
+
+def tainted(count: int) -> list[Manifest]:
+    return [{**one, "spec": {"taints": [taint("t")]}} for one in nodes(count)]
+
+
+FEW = quota(hard={f"requests.{GPU}": "8"})
 
 
 CAUSES: dict[str, Any] = {
@@ -215,29 +184,9 @@ CAUSES: dict[str, Any] = {
     "flavor": lambda documents: [*in_queue(documents), *nodes(9)],
     "runtime-class": lambda documents: [*with_runtime_class(documents), *nodes(9)],
     "volume": lambda documents: [*with_volume(documents), *nodes(9)],
-    "taint": lambda documents: [
-        *documents,
-        *[{**one, "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}} for one in nodes(9)],
-    ],
-    "spread": lambda documents: [
-        *edited(
-            documents,
-            affinity={
-                "podAntiAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"topologyKey": KEY, "labelSelector": {"matchLabels": {"app": "a"}}}
-                    ]
-                }
-            },
-        ),
-        *nodes(9),
-    ],
-    "quota": lambda documents: [
-        *documents,
-        *nodes(9),
-        namespaced("v1", "ResourceQuota", "quota", spec={"hard": {f"requests.{GPU}": "8"}}),
-        cluster_wide("v1", "Namespace", "team"),
-    ],
+    "taint": lambda documents: [*documents, *tainted(9)],
+    "spread": lambda documents: [*edited(documents, affinity=anti_affinity(KEY, "a")), *nodes(9)],
+    "quota": lambda documents: [*documents, *nodes(9), FEW, namespace()],
 }
 
 
