@@ -1,6 +1,7 @@
 """What the components declare: children, their options, and values that one publishes and another takes."""
 
 import json
+import re
 from typing import Any
 
 import pulumi
@@ -27,13 +28,10 @@ from pulumi_gcp.container import outputs as container
 
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import component_host, declared, inputs
+from tests.support.refusing import refusal
 
-POOL: Any = {
-    "project": "project",
-    "location": "us-central1",
-    "cluster_name": "c",
-    "node_service_account": "s",
-}
+PLACE: Any = {"project": "project", "location": "us-central1"}
+POOL: Any = PLACE | {"cluster_name": "c", "node_service_account": "s"}
 WORKLOAD: Any = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
 QUEUE: Any = {
@@ -44,22 +42,21 @@ SCHEMA: Any = json.loads((CHECKOUT / "components" / "schema.json").read_text())
 CLAIM: Any = {"namespace": "ml", "size": "500Gi", "storage_class": "zonal-ssd"}
 
 
+def two(machine_type: str, **more: Any) -> Any:
+    """The arguments of a pool with two nodes."""
+    return POOL | {"machine_type": machine_type, "max_nodes": 2} | more
+
+
 def pod(request: Any) -> dict[str, Any]:
     return inputs(request)["spec"]["template"]["spec"]
 
 
 PROGRAMS = {
-    GkeCluster: lambda: GkeCluster("x", {"project": "project", "location": "us-central1"}),
-    GpuNodePool: lambda: GpuNodePool(
-        "x", {**POOL, "machine_type": "g2-standard-8", "max_nodes": 2}
-    ),
-    CpuNodePool: lambda: CpuNodePool(
-        "x", {**POOL, "machine_type": "n2-standard-8", "max_nodes": 2}
-    ),
+    GkeCluster: lambda: GkeCluster("x", PLACE),
+    GpuNodePool: lambda: GpuNodePool("x", two("g2-standard-8")),
+    CpuNodePool: lambda: CpuNodePool("x", two("n2-standard-8")),
     GpuOperator: lambda: GpuOperator("x", {}),
-    StorageClasses: lambda: StorageClasses(
-        "x", {"nfs": {"server": "nfs.example", "path": "/export"}}
-    ),
+    StorageClasses: lambda: StorageClasses("x", nfs={"server": "nfs.example", "path": "/export"}),
     Volume: lambda: Volume("x", CLAIM),
     TeamNamespace: lambda: TeamNamespace("x", {**TEAM, "group": "ml@example.com"}),
     TrainingJob: lambda: TrainingJob("x", WORKLOAD),
@@ -85,18 +82,11 @@ def test_children_are_named_after_their_component(
 
 def test_what_one_component_publishes_another_takes() -> None:
     def program() -> None:
-        taints: Any = [{"key": "team", "value": "research"}]
-        gpus = GpuNodePool(
-            "gpus", {**POOL, "machine_type": "a3-highgpu-8g", "max_nodes": 2, "taints": taints}
-        )
-        team = TeamNamespace(
-            "research", {"gpus": 16, "cpu": "512", "memory": "4Ti", "storage": "10Ti"}
-        )
-        data = Volume(
-            "data",
-            {**CLAIM, "namespace": team.namespace},
-            pulumi.ResourceOptions(depends_on=[team]),
-        )
+        taints = [{"key": "team", "value": "research"}]
+        gpus = GpuNodePool("gpus", two("a3-highgpu-8g", taints=taints))
+        team = TeamNamespace("research", gpus=16, cpu="512", memory="4Ti", storage="10Ti")
+        after_team = pulumi.ResourceOptions(depends_on=[team])
+        data = Volume("data", CLAIM | {"namespace": team.namespace}, after_team)
         TrainingJob(
             "train",
             {
@@ -114,10 +104,8 @@ def test_what_one_component_publishes_another_takes() -> None:
     job = declared(program)["train-job"]
     assert inputs(job)["metadata"]["namespace"] == "research"
     assert pod(job)["nodeSelector"] == {"cloud.google.com/gke-nodepool": "gpus"}
-    assert pod(job)["volumes"][0] == {
-        "name": "data",
-        "persistentVolumeClaim": {"claimName": "data"},
-    }
+    claimed = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert pod(job)["volumes"][0] == claimed
     assert pod(job)["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
         {"key": "team", "operator": "Equal", "value": "research", "effect": "NoSchedule"},
@@ -130,10 +118,7 @@ def test_an_output_is_refused_where_a_value_must_be_known() -> None:
         gpus: Any = pulumi.Output.from_input(1)
         TrainingJob("x", {**WORKLOAD, "gpus": gpus})
 
-    with pytest.raises(
-        pulumi.InputPropertiesError, match=r"gpus: is an Output.*Give a plain value"
-    ):
-        declared(program)
+    assert re.search(r"gpus: is an Output.*Give a plain value", refusal(declared, program))
 
 
 def test_the_gpu_pool_of_the_seeds() -> None:
@@ -145,9 +130,8 @@ def test_the_gpu_pool_of_the_seeds() -> None:
         "nvidia.com/gpu.product": "NVIDIA-L4",
         "nvidia.com/gpu.memory": "23034",
     }
-    assert config["taints"] == [
-        {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
-    ]
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+    assert config["taints"] == [taint]
     assert config["guestAccelerators"][0]["type"] == "nvidia-l4"
 
 
@@ -183,12 +167,9 @@ def test_waiting_for_a_job_outlasts_its_deadline() -> None:
 
 def test_a_rollout_outlasts_the_models_load_time() -> None:
     requests = declared(lambda: InferenceService("x", {**WORKLOAD, "load_seconds": 605}))
-    spec = inputs(requests["x-deployment"])["spec"]
-    assert spec["progressDeadlineSeconds"] > 605
-    assert (
-        requests["x-deployment"].customTimeouts.create
-        == f"{int(spec['progressDeadlineSeconds']) + 60}s"
-    )
+    rollout = int(inputs(requests["x-deployment"])["spec"]["progressDeadlineSeconds"])
+    assert rollout > 605
+    assert requests["x-deployment"].customTimeouts.create == f"{rollout + 60}s"
     assert inputs(requests["x-service"])["metadata"]["annotations"] == NOT_AWAITED
 
 
@@ -196,18 +177,14 @@ def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
     mounts: Any = [{"claim": "data", "path": "/in"}, {"claim": "data", "path": "/out"}]
     found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "mounts": mounts}))["x-job"])
     assert [volume["name"] for volume in found["volumes"]] == ["data", "home"]
-    assert [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]] == [
-        "/in",
-        "/out",
-        "/home/user",
-    ]
+    paths = [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]]
+    assert paths == ["/in", "/out", "/home/user"]
 
 
 def test_pod_overrides_keep_what_they_do_not_name() -> None:
     overrides: Any = {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}, "hostIPC": True}
-    found = pod(
-        declared(lambda: TrainingJob("x", {**WORKLOAD, "pod_overrides": overrides}))["x-job"]
-    )
+    args: Any = {**WORKLOAD, "pod_overrides": overrides}
+    found = pod(declared(lambda: TrainingJob("x", args))["x-job"])
     assert found["hostIPC"] is True
     assert found["securityContext"] == {
         "runAsUser": 0,
@@ -260,22 +237,19 @@ def test_a_kubeconfig_has_the_chosen_endpoint_and_no_credential(endpoint: str, s
 
 def test_the_cluster_outputs_that_are_read_are_in_the_sdk() -> None:
     """The mocks answer with whatever they are told to: this holds them to the types of the SDK."""
+    dns = container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig
     assert isinstance(container.ClusterMasterAuth.cluster_ca_certificate, property)
     assert isinstance(container.ClusterPrivateClusterConfig.private_endpoint, property)
-    assert isinstance(
-        container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig.endpoint, property
-    )
+    assert isinstance(dns.endpoint, property)
 
 
 def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
-    provider = component_host().Host()
-
     async def program() -> None:
         team = TeamNamespace("research", TEAM)
         namespace = pulumi.Output.all(team.urn, "research").apply(lambda known: known[1])
         await namespace.future()
         args = {"namespace": namespace, "size": "1Gi", "storageClass": "zonal-ssd"}
-        made = provider.construct("data", "ml-foundations:index:Volume", args)
+        made = construct("data", "Volume", args)
         assert resolve_known(made.state) == {"claimName": "data", "size": "1Gi", "fuse": False}
 
     requests = declared(program)
@@ -283,51 +257,53 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
     assert any(urn.endswith("::research-namespace") for urn in requests["data"].dependencies)
 
 
+HOSTED_POOL: dict[str, Any] = {
+    **{"project": "project", "location": "us-central1"},
+    **{"clusterName": "c", "nodeServiceAccount": "s"},
+    **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0},
+}
+
+
+def construct(name: str, component: str, args: dict[str, Any], *options: Any) -> Any:
+    """What the host constructs for a program in another language."""
+    return (
+        component_host().Host().construct(name, f"ml-foundations:index:{component}", args, *options)
+    )
+
+
+def reasons(error: pulumi.InputPropertiesError) -> dict[str, str]:
+    """The reasons of an error by the paths of the properties."""
+    return {each["property_path"]: each["reason"] for each in error.errors or []}
+
+
 def test_a_component_host_accepts_nested_arguments() -> None:
-    args = {
-        **{
-            "project": "project",
-            "location": "us-central1",
-            "clusterName": "c",
-            "nodeServiceAccount": "s",
-        },
-        **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0, "kubelet": {"podPidsLimit": 2048.0}},
-    }
+    args = HOSTED_POOL | {"kubelet": {"podPidsLimit": 2048.0}}
 
     def program() -> None:
-        pool = component_host().Host().construct("gpus", "ml-foundations:index:GpuNodePool", args)
+        pool = construct("gpus", "GpuNodePool", args)
         assert resolve_known(pool.state["gpusPerNode"]) == 8
-        assert (
-            pool.state.keys()
-            == SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]["properties"].keys()
-        )
+        described = SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]
+        assert pool.state.keys() == described["properties"].keys()
 
     kubelet = inputs(declared(program)["gpus-pool"])["nodeConfig"]["kubeletConfig"]
     assert kubelet["podPidsLimit"] == 2048
 
 
 def test_a_component_host_creates_networks_with_the_provider_of_the_program() -> None:
-    host, type_ = component_host().Host(), "ml-foundations:index:GpuNodePool"
-    args = {
-        **{"project": "project", "location": "us-central1"},
-        **{"clusterName": "c", "nodeServiceAccount": "s", "gpuNetwork": "auto"},
-        **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0},
-    }
+    args = HOSTED_POOL | {"gpuNetwork": "auto"}
 
     def program() -> None:
         with pytest.raises(pulumi.InputPropertiesError) as refused:
-            host.construct("gpus", type_, args)
-        (error,) = refused.value.errors or []
-        assert error["property_path"] == "gpuNetwork"
-        assert "to the option providers" in error["reason"]
+            construct("gpus", "GpuNodePool", args)
+        ((path, reason),) = reasons(refused.value).items()
+        assert path == "gpuNetwork"
+        assert "to the option providers" in reason
         providers = {"kubernetes": kubernetes.Provider("other", kubeconfig="{}")}
-        pool = host.construct("gpus", type_, args, pulumi.ResourceOptions(providers=providers))
+        options = pulumi.ResourceOptions(providers=providers)
+        pool = construct("gpus", "GpuNodePool", args, options)
+        names = ["gpus-eth1", "gpus-eth2", "gpus-eth3", "gpus-eth4"]
         fabric = resolve_known(pool.state["gpuFabric"])
-        assert fabric == {
-            "kind": "tcpx",
-            "networks": ["gpus-eth1", "gpus-eth2", "gpus-eth3", "gpus-eth4"],
-            "gpusPerNode": 8,
-        }
+        assert fabric == {"kind": "tcpx", "networks": names, "gpusPerNode": 8}
 
     requests = declared(program)
     assert "::other::" in requests["gpus-nccl-plugin"].provider
@@ -337,28 +313,23 @@ def test_a_component_host_reports_missing_and_unknown_arguments() -> None:
     def program() -> None:
         args = {"storageClass": "zonal-ssd", "size": "1Gi", "accessModes": "ReadWriteMany"}
         with pytest.raises(pulumi.InputPropertiesError) as refused:
-            component_host().Host().construct("data", "ml-foundations:index:Volume", args)
-        reasons = {error["property_path"]: error["reason"] for error in refused.value.errors or []}
+            construct("data", "Volume", args)
         unknown = "is not known. Did you mean accessMode? See docs/components/Volume.md"
-        assert reasons == {"namespace": "is required", "accessModes": unknown}
+        assert reasons(refused.value) == {"namespace": "is required", "accessModes": unknown}
 
     declared(program)
 
 
 def test_a_component_host_reports_invalid_arguments() -> None:
-    args = {
-        "namespace": "research",
-        "size": "1Gi",
-        "storageClass": "zonal-ssd",
-        "accessMode": "ReadWriteNever",
-    }
+    args = {"namespace": "research", "size": "1Gi", "storageClass": "zonal-ssd"}
+    args |= {"accessMode": "ReadWriteNever"}
 
     def program() -> None:
         with pytest.raises(pulumi.InputPropertiesError) as refused:
-            component_host().Host().construct("data", "ml-foundations:index:Volume", args)
+            construct("data", "Volume", args)
         assert not isinstance(refused.value, pulumi.RunError)
         assert refused.value.message == "Volume data: 1 invalid argument:"
-        assert [error["property_path"] for error in refused.value.errors or []] == ["accessMode"]
+        assert reasons(refused.value).keys() == {"accessMode"}
 
     declared(program)
 

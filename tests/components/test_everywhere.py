@@ -17,6 +17,7 @@ from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
 from ml_foundations.workloads.server_groups import GroupedServerSpec
 
 from codegen.construction import construct
+from tests.gke.building import POOL
 from tests.support import recording
 from tests.support.declaring import inputs, requests
 
@@ -34,18 +35,16 @@ def also() -> None:
     disk: Any = {"image": "cli", "command": ["cp"]}
     ModelCache("disk", **OWN, size="1Ti", download=disk)
     for jobset in (False, True):
-        NcclTest(
-            f"net-{jobset}".lower(), **OWN, nodes=2, gpu="H200", gpu_fabric=FABRIC, jobset=jobset
-        )
+        name = f"net-{jobset}".lower()
+        NcclTest(name, **OWN, nodes=2, gpu="H200", gpu_fabric=FABRIC, jobset=jobset)
     for launcher in LAUNCHERS:
         given = {"gpus": 8, "gpu": "H200", "image": "i", "arguments": ["-pp=2", "-tp=8"]}
         is_parallel = launcher in ("vllm-data-parallel", "none")
         given |= {"arguments": []} if is_parallel else {}
         name = f"on-two-{launcher}"
         InferenceService(name, **OWN, **given, nodes=2, launcher=launcher, load_seconds=7200)
-    cluster = GkeCluster(
-        "nets", project="ml-project-1", location="us-central1", multi_networking=True
-    )
+    place: Any = {"project": "ml-project-1", "location": "us-central1"}
+    cluster = GkeCluster("nets", multi_networking=True, **place)
     for machine in ("a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g"):
         reserved = {"reservation": "r", "zones": ["us-central1-a"], "max_nodes": 2}
         name = machine.removesuffix("-8g")
@@ -146,13 +145,8 @@ def test_nothing_is_open_to_the_internet_by_default() -> None:
 )
 def test_every_public_door_has_a_lock(class_name: str) -> None:
     """A new class is public unless it is the internal one."""
-    server = {
-        "name": "chat",
-        "namespace": "ml",
-        "selector": {"a": "b"},
-        "port": 8,
-        "health_path": "/",
-    }
+    server = {"name": "chat", "namespace": "ml", "selector": {"a": "b"}, "port": 8}
+    server |= {"health_path": "/"}
 
     def door(lock: dict[str, Any] | None = None, **more: Any) -> Sequence[Object]:
         own = {"gateway_name": "g", "namespace": "ml", "proxy_only_cidr": "10.21.0.0/23"}
@@ -184,17 +178,15 @@ def test_daemons_that_install_on_nodes_change_no_node_with_pods() -> None:
     assert installing > 5
 
 
+MORE, FEWER = {"maxSurge": 1, "maxUnavailable": 0}, {"maxSurge": 0, "maxUnavailable": 1}
 BOUGHT: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
-    "on demand": ({}, {"maxSurge": 1, "maxUnavailable": 0}),
-    "no reservation": ({"reservation": "none"}, {"maxSurge": 1, "maxUnavailable": 0}),
-    "Spot": ({"spot": True}, {"maxSurge": 1, "maxUnavailable": 0}),
-    "a reservation": ({"reservation": "block"}, {"maxSurge": 0, "maxUnavailable": 1}),
-    "any reservation": ({"reservation": "any"}, {"maxSurge": 0, "maxUnavailable": 1}),
+    "on demand": ({}, MORE),
+    "no reservation": ({"reservation": "none"}, MORE),
+    "Spot": ({"spot": True}, MORE),
+    "a reservation": ({"reservation": "block"}, FEWER),
+    "any reservation": ({"reservation": "any"}, FEWER),
     "flex-start": ({"flex_start": True}, None),
-    "queued": (
-        {"flex_start": True, "queued_provisioning": True, "location_policy": "ANY"},
-        None,
-    ),
+    "queued": ({"flex_start": True, "queued_provisioning": True, "location_policy": "ANY"}, None),
 }
 """By the way in which nodes are bought: which are there at once during an upgrade; None if GKE drains none."""
 
@@ -202,16 +194,7 @@ BOUGHT: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
 @pytest.mark.parametrize("way", BOUGHT)
 def test_an_upgrade_gives_no_scarce_node_back_before_it_has_the_next(way: str) -> None:
     given, expected = BOUGHT[way]
-    pool = {
-        "pool_name": "h100",
-        "project": "p",
-        "location": "us-central1",
-        "cluster_name": "c",
-        "node_service_account": "s",
-        "machine_type": "a3-megagpu-8g",
-        "max_nodes": 2,
-        "zones": ["us-central1-a"],
-    }
+    pool = POOL | {"pool_name": "h100", "machine_type": "a3-megagpu-8g"}
     spec = check(GpuNodePoolSpec, "GpuNodePool", pool | given)
     (made,) = (child for child in spec.children() if child.suffix == "pool")
     declared: Any = made.declared

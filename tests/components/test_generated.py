@@ -24,6 +24,7 @@ from tests.support.declaring import component_host, declared
 from tests.support.style import AVOIDED
 
 NAMES = sorted(ml_foundations.COMPONENTS)
+SCHEMA = json.loads((CHECKOUT / "components" / "schema.json").read_text())
 
 
 def test_all_that_is_generated_is_current() -> None:
@@ -37,10 +38,8 @@ def test_type_checkers_see_what_the_package_exports() -> None:
     imports = re.findall(
         r"^from ml_foundations\.(\S+) import (?:\(\s+)?(\w+) as \2(?:,\s+\))?$", text, re.MULTILINE
     )
-    assert {name: module for module, name in imports} == {
-        **ml_foundations.COMPONENTS,
-        **ml_foundations.OTHERS,
-    }
+    exported = ml_foundations.COMPONENTS | ml_foundations.OTHERS
+    assert {name: module for module, name in imports} == exported
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,28 +51,19 @@ def test_a_component_and_its_arguments_can_be_imported(name: str) -> None:
 def test_a_star_brings_them_all() -> None:
     found: dict[str, object] = {}
     exec("from ml_foundations import *", found)
-    assert found.keys() - {"__builtins__"} == {
-        *NAMES,
-        *(f"{name}Args" for name in NAMES),
-        *ml_foundations.OTHERS,
-    }
+    arguments = {f"{name}Args" for name in NAMES}
+    assert found.keys() - {"__builtins__"} == {*NAMES, *arguments, *ml_foundations.OTHERS}
 
 
 def test_host_schema_and_pages_have_every_component() -> None:
-    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
-    assert sorted(schema["resources"]) == [f"ml-foundations:index:{name}" for name in NAMES]
+    assert sorted(SCHEMA["resources"]) == [f"ml-foundations:index:{name}" for name in NAMES]
     hosted = json.loads(component_host().Host().schema)
-    assert sorted(hosted["resources"]) == sorted(schema["resources"])
+    assert sorted(hosted["resources"]) == sorted(SCHEMA["resources"])
     index = (CHECKOUT / "docs" / "components" / "README.md").read_text()
     assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
     written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
-    assert written == {f"{name}.md" for name in NAMES} | {
-        "README.md",
-        "node-pool.md",
-        "pod.md",
-        "rules.md",
-        "types.md",
-    }
+    others = {"README.md", "node-pool.md", "pod.md", "rules.md", "types.md"}
+    assert written == others | {f"{name}.md" for name in NAMES}
 
 
 def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
@@ -89,31 +79,29 @@ def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
         replaced = {target for argument in spec.objects.values() for target in argument.outputs}
         optional = replaced | getattr(spec, "config_defaults", {}).keys()
         assert typed.__annotations__.keys() == fields.keys() | spec.objects.keys(), spec
-        assert (
-            typed.__required_keys__
-            == {name for name, required in fields.items() if required} - optional
-        ), spec
+        required = {name for name, is_required in fields.items() if is_required} - optional
+        assert typed.__required_keys__ == required, spec
 
 
 def test_what_the_configuration_sets_is_not_required_in_other_languages() -> None:
     """YAML and typed languages refuse a program that leaves out a required input."""
     configured = {name: getattr(ml_foundations, name).spec_type().config_defaults for name in NAMES}
     assert sum(map(bool, configured.values())) >= 5
-    written = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     for name, settings in configured.items():
-        described = written["resources"][f"ml-foundations:index:{name}"]
+        described = SCHEMA["resources"][f"ml-foundations:index:{name}"]
         assert settings.keys() <= described["inputProperties"].keys()
         assert not settings.keys() & set(described.get("requiredInputs", ())), name
+
+
+ENDPOINT = Literal["dns", "private", "public"]
+TOLERATIONS = list[typed_args.TolerationArgs]
+LIMITS = dict[str, str | int | float | None]
 
 
 @pytest.mark.parametrize(
     ("typed", "key", "kind"),
     [
-        (
-            typed_args.GkeClusterArgs,
-            "endpoint",
-            NotRequired[Known[Literal["dns", "private", "public"]]],
-        ),
+        (typed_args.GkeClusterArgs, "endpoint", NotRequired[Known[ENDPOINT]]),
         (typed_args.WorkloadArgs, "cpu", NotRequired[Known[str | int | float]]),
         (typed_args.WorkloadArgs, "gpu", NotRequired[Known[str | list[str]]]),
         (typed_args.TrainingJobArgs, "image", pulumi.Input[str]),
@@ -122,17 +110,9 @@ def test_what_the_configuration_sets_is_not_required_in_other_languages() -> Non
         (typed_args.MountArgs, "volume", NotRequired["Volume | dict[str, Any]"]),
         (typed_args.WorkloadArgs, "env", NotRequired[dict[str, pulumi.Input[str]]]),
         (typed_args.WorkloadArgs, "node_selector", NotRequired[Known[dict[str, str]]]),
-        (
-            typed_args.WorkloadArgs,
-            "tolerations",
-            NotRequired[Known[list[typed_args.TolerationArgs]]],
-        ),
+        (typed_args.WorkloadArgs, "tolerations", NotRequired[Known[TOLERATIONS]]),
         (typed_args.WorkloadArgs, "mounts", NotRequired[list[typed_args.MountArgs]]),
-        (
-            typed_args.WorkloadArgs,
-            "limits",
-            NotRequired[Known[dict[str, str | int | float | None]]],
-        ),
+        (typed_args.WorkloadArgs, "limits", NotRequired[Known[LIMITS]]),
         (typed_args.WorkloadArgs, "pod_overrides", NotRequired[dict[str, Any]]),
         (typed_args.MachineShapeArgs, "vcpus", Known[int]),
     ],
@@ -152,21 +132,18 @@ def test_typed_arguments_inherit_as_their_specs_do() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_host_finds_every_output_of_the_schema(name: str) -> None:
-    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
-    outputs = schema["resources"][f"ml-foundations:index:{name}"].get("properties", {})
+    outputs = SCHEMA["resources"][f"ml-foundations:index:{name}"].get("properties", {})
     annotated = getattr(ml_foundations, name).__annotations__
-    assert {to_snake(key) for key in outputs} == {
-        key for key in annotated if not key.startswith("_")
-    }
+    public = {key for key in annotated if not key.startswith("_")}
+    assert {to_snake(key) for key in outputs} == public
 
 
 def test_output_fields_have_their_schema_names_in_python() -> None:
     """The host translates the names of outputs and of an object's fields, but no names in lists."""
-    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
-    properties = [entry.get("properties", {}).values() for entry in schema["resources"].values()]
+    properties = [entry.get("properties", {}).values() for entry in SCHEMA["resources"].values()]
     outputs = json.dumps([output for each in properties for output in each if "$ref" not in output])
     for name in set(re.findall(r'"#/types/([^"]+)"', outputs)):
-        properties = schema["types"][name]["properties"]
+        properties = SCHEMA["types"][name]["properties"]
         assert [key for key in properties if key != to_snake(key)] == []
 
 
@@ -175,12 +152,8 @@ def page_of(component: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_and_output_is_on_its_components_page(
-    name: str,
-) -> None:
-    entry = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"][
-        f"ml-foundations:index:{name}"
-    ]
+def test_every_argument_and_output_is_on_its_components_page(name: str) -> None:
+    entry = SCHEMA["resources"][f"ml-foundations:index:{name}"]
     arguments, _, rest = page_of(name).partition("\n## Arguments\n")[2].partition("\n## ")
     outputs = rest.partition("Outputs\n")[2].partition("\n## ")[0]
     for text, properties in (
@@ -190,9 +163,8 @@ def test_every_argument_and_output_is_on_its_components_page(
         for key, value in properties.items():
             spelled = f"`{key}`" if to_snake(key) == key else f"`{to_snake(key)}` / `{key}`"
             described = re.escape(" ".join(value["description"].split()))
-            assert (
-                len(re.findall(rf"^- {spelled} \(.+\): {described}$", text, re.MULTILINE)) == 1
-            ), key
+            line = rf"^- {spelled} \(.+\): {described}$"
+            assert len(re.findall(line, text, re.MULTILINE)) == 1, key
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,12 +187,10 @@ def test_objects_of_nested_arguments_are_on_their_page() -> None:
     with_objects = [spec for spec in nested if spec.objects]
     assert with_objects
     for spec in with_objects:
-        (section,) = re.findall(
-            rf"^## {spec.__name__}Args\n(.*?)(?=^#|\Z)", pages, re.MULTILINE | re.DOTALL
-        )
-        assert re.findall(r"^- `(\w+)` \(.*Python only\): ", section, re.MULTILINE) == [
-            *spec.objects
-        ]
+        own = rf"^## {spec.__name__}Args\n(.*?)(?=^#|\Z)"
+        (section,) = re.findall(own, pages, re.MULTILINE | re.DOTALL)
+        shown = re.findall(r"^- `(\w+)` \(.*Python only\): ", section, re.MULTILINE)
+        assert shown == [*spec.objects]
 
 
 def test_every_page_shows_a_construction_that_works() -> None:
@@ -232,16 +202,14 @@ def test_every_page_shows_a_construction_that_works() -> None:
     assert found >= {*NAMES}
     source = inspect.getsource(construct)
     for name in NAMES:
-        (program,) = re.findall(r"^```python\n(.*?)```$", page_of(name), re.MULTILINE | re.DOTALL)[
-            :1
-        ]
+        shown = re.search(r"^```python\n(.*?)```$", page_of(name), re.MULTILINE | re.DOTALL)
+        program = shown[1] if shown else ""
         imported, _, statement = program.partition("\n\n")
         assert imported == f"from ml_foundations import {name}"
         assert statement.strip() in textwrap.dedent(source.partition('"""\n')[2])
 
 
 def test_descriptions_use_the_words_of_the_style() -> None:
-    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     components = [getattr(ml_foundations, name) for name in NAMES]
     specs = [component.spec_type() for component in components]
     texts = [
@@ -250,10 +218,9 @@ def test_descriptions_use_the_words_of_the_style() -> None:
         for argument in spec.objects.values()
     ]
     texts += [text for component in components for text in attribute_docstrings(component).values()]
-    for entry in [*schema["resources"].values(), *schema["types"].values()]:
+    for entry in [*SCHEMA["resources"].values(), *SCHEMA["types"].values()]:
         properties = entry.get("inputProperties", {}) | entry.get("properties", {})
         texts += [entry["description"], *(value["description"] for value in properties.values())]
     assert len(texts) > 300
-    assert not [
-        text for text in texts if AVOIDED.search(text) or text.startswith(("Whether", "Where"))
-    ]
+    vague = ("Whether", "Where")
+    assert not [text for text in texts if AVOIDED.search(text) or text.startswith(vague)]

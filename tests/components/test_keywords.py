@@ -21,6 +21,7 @@ from ml_foundations import (
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import KnownOutput, resolve_known
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.selectors import REQUIRED
 
 from tests.support.declaring import declared, inputs
 
@@ -38,9 +39,8 @@ def minimal() -> None:
     cluster = GkeCluster("minimal", location="us-central1", deletion_protection=False)
     CpuNodePool("system", cluster=cluster, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
     l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=2)
-    research = TeamNamespace(
-        "research", cluster=cluster, gpus=2, cpu="16", memory="64Gi", storage="1Ti"
-    )
+    quota: Any = {"gpus": 2, "cpu": "16", "memory": "64Gi", "storage": "1Ti"}
+    research = TeamNamespace("research", cluster=cluster, **quota)
     data = Volume("data", team=research, size="500Gi", storage_class="zonal-balanced")
     TrainingJob(
         "finetune",
@@ -96,11 +96,8 @@ def test_every_child_waits_for_what_it_uses() -> None:
 def test_objects_stand_for_plain_arguments() -> None:
     resources = declared(minimal)
     pool = inputs(resources["l4-pool"])
-    assert (pool["project"], pool["location"], pool["cluster"]) == (
-        "my-project",
-        "us-central1",
-        "minimal",
-    )
+    assert (pool["project"], pool["location"]) == ("my-project", "us-central1")
+    assert pool["cluster"] == "minimal"
     assert pool["nodeConfig"]["serviceAccount"] == "minimal-nodes@example"
     assert not resources["l4-pool"].protect
     job = inputs(resources["finetune-job"])
@@ -108,23 +105,15 @@ def test_objects_stand_for_plain_arguments() -> None:
     assert job["metadata"]["namespace"] == "research"
     assert pod["nodeSelector"] == {labels.GKE_NODE_POOL: "l4"}
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "data"}
-    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
+    [term] = pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == ["NVIDIA-L4"]
 
 
 def test_pools_may_keep_their_own_deletion_protection() -> None:
     def program() -> None:
-        cluster = GkeCluster("c", location="us-central1")
-        GpuNodePool(
-            "free",
-            cluster=cluster,
-            machine_type="g2-standard-8",
-            max_nodes=1,
-            deletion_protection=False,
-        )
-        GpuNodePool("kept", cluster=cluster, machine_type="g2-standard-8", max_nodes=1)
+        cluster = a_cluster()
+        a_pool("free", cluster=cluster, deletion_protection=False)
+        a_pool("kept", cluster=cluster)
 
     resources = declared(program)
     assert (resources["free-pool"].protect, resources["kept-pool"].protect) == (False, True)
@@ -150,14 +139,17 @@ def a_cluster() -> GkeCluster:
     return GkeCluster("c", location="us-central1")
 
 
-def a_team() -> TeamNamespace:
-    return TeamNamespace("research", gpus=1, cpu="1", memory="1Gi", storage="1Gi")
+def a_team(name: str = "research", **more: Any) -> TeamNamespace:
+    return TeamNamespace(name, **{"gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1Gi"} | more)
 
 
-def a_pool(**more: Any) -> GpuNodePool:
-    return GpuNodePool(
-        "l4", **{"cluster": a_cluster(), "machine_type": "g2-standard-8", "max_nodes": 1} | more
-    )
+def a_volume(**more: Any) -> Volume:
+    return Volume("v", **{"namespace": "n", "size": "1Gi", "storage_class": "s"} | more)
+
+
+def a_pool(name: str = "l4", **more: Any) -> GpuNodePool:
+    given = more if "cluster" in more else {"cluster": a_cluster()} | more
+    return GpuNodePool(name, machine_type="g2-standard-8", **{"max_nodes": 1} | given)
 
 
 def a_job(**more: Any) -> TrainingJob:
@@ -178,7 +170,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ["TeamNamespace t", "Pass the options as opts="],
     ),
     "an object of another type": (
-        lambda: GpuNodePool("l4", cluster=a_team(), machine_type="g2-standard-8", max_nodes=1),  # pyright: ignore
+        lambda: a_pool(cluster=a_team()),
         ["cluster: is of the type TeamNamespace. Pass a GkeCluster"],
     ),
     "a name in place of an object": (
@@ -194,24 +186,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ["namespace: is set, and team sets it too. Leave out namespace or team"],
     ),
     "a volume and a claim": (
-        lambda: a_job(
-            team=a_team(),
-            mounts=[
-                {
-                    "path": "/a",
-                    "volume": Volume("d", team=a_team(), size="1Gi", storage_class="s"),
-                    "claim": "c",
-                }
-            ],
-        ),
+        lambda: a_job(mounts=[{"path": "/a", "volume": a_volume(), "claim": "c"}], namespace="n"),
         ["mounts[0].claim: is set, and volume sets it too"],
     ),
     "neither a team nor a namespace": (a_job, ["namespace: is required. Set namespace or team"]),
     "a cluster and a team": (
-        lambda: a_job(
-            team=TeamNamespace("x", gpus=1, cpu="1", memory="1Gi", storage="1Gi"),
-            cluster=a_cluster(),
-        ),
+        lambda: a_job(team=a_team(), cluster=a_cluster()),
         ["cluster: is set, and team gives the Kubernetes provider too. Leave out cluster"],
     ),
     "a cluster and a provider": (
@@ -225,16 +205,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
 def test_wrong_combinations_are_refused(case: str) -> None:
     program, messages = REFUSED[case]
     found = refused(program)
-    for message in messages:
-        assert message in found
+    assert not [message for message in messages if message not in found], found
 
 
 def test_the_project_is_required_without_configuration() -> None:
     pulumi.runtime.set_all_config({})
-    assert (
-        "project: is required. Set gcp:project in the stack file (Pulumi.<stack>.yaml)"
-        in refused(a_cluster)
-    )
+    expected = "project: is required. Set gcp:project in the stack file (Pulumi.<stack>.yaml)"
+    assert expected in refused(a_cluster)
 
 
 COMPONENTS: dict[str, Callable[[], Any]] = {
@@ -242,7 +219,7 @@ COMPONENTS: dict[str, Callable[[], Any]] = {
     "GpuNodePool": a_pool,
     "TeamNamespace": a_team,
     "StorageClasses": lambda: StorageClasses("storage"),
-    "Volume": lambda: Volume("v", namespace="n", size="1Gi", storage_class="s"),
+    "Volume": a_volume,
     "TrainingJob": lambda: a_job(namespace="n"),
 }
 
@@ -281,7 +258,7 @@ def test_known_outputs_are_known_at_once() -> None:
         assert resolve_known(team.namespace.apply(lambda name: f"{name}.svc")) == "research.svc"
         pool = a_pool()
         twice = pool.gpus_per_node.apply(lambda count: 2 * count)
-        TeamNamespace("other", gpus=twice, cpu="1", memory="1Gi", storage="1Gi")
+        a_team("other", gpus=twice)
 
     resources = declared(program)
     assert inputs(resources["other-quota"])["spec"]["hard"]["requests.nvidia.com/gpu"] == "2"
@@ -292,7 +269,7 @@ def test_children_are_attributes() -> None:
     def program() -> None:
         job = a_job(namespace="n")
         assert job.job is job.children["job"]
-        volume = Volume("v", namespace="n", size="1Gi", storage_class="s")
+        volume = a_volume()
         assert volume.claim is volume.children["claim"]
         assert volume.persistent_volume is None
         pulumi.export("uid", job.job.id)
@@ -303,17 +280,8 @@ def test_children_are_attributes() -> None:
 def test_queues_accept_pools_and_teams() -> None:
     def program() -> None:
         cluster = a_cluster()
-        team = TeamNamespace(
-            "research", cluster=cluster, gpus=1, cpu="1", memory="1Gi", storage="1Gi"
-        )
-        pool = GpuNodePool(
-            "l4",
-            cluster=cluster,
-            machine_type="g2-standard-8",
-            max_nodes=1,
-            flex_start=True,
-            queued_provisioning=True,
-        )
+        team = a_team(cluster=cluster)
+        pool = a_pool(cluster=cluster, flex_start=True, queued_provisioning=True)
         TrainingQueue(
             "queue",
             cluster=cluster,

@@ -1,6 +1,7 @@
 """Outputs of other resources go into every argument that decides no placement; what is unknown stays with its own."""
 
 import json
+import re
 import runpy
 from typing import Any
 
@@ -11,8 +12,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.rehearsal.protocol.values import SECRET_SIGNATURE, SIGNATURE
 
+from tests.gke.building import POOL
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import declared, inputs
+from tests.support.refusing import refusal
 from tests.workloads import building
 
 PROGRAM = CHECKOUT / "tests" / "support" / "of_others.py"
@@ -21,10 +24,8 @@ PROGRAM = CHECKOUT / "tests" / "support" / "of_others.py"
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
     """The inputs of each resource of the program, by name."""
-    return {
-        name: inputs(request)
-        for name, request in declared(lambda: runpy.run_path(str(PROGRAM))).items()
-    }
+    requests = declared(lambda: runpy.run_path(str(PROGRAM)))
+    return {name: inputs(requests[name]) for name in requests}
 
 
 def test_a_cluster_in_a_project_and_a_network_of_the_program(made: dict[str, Any]) -> None:
@@ -33,9 +34,8 @@ def test_a_cluster_in_a_project_and_a_network_of_the_program(made: dict[str, Any
     assert cluster["workloadIdentityConfig"] == {"workloadPool": "acme-ml-4711.svc.id.goog"}
     assert (cluster["network"], cluster["subnetwork"]) == ("link/network", "link/nodes")
     assert cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"] == "pods"
-    assert cluster["authenticatorGroupsConfig"] == {
-        "securityGroup": "gke-security-groups@acme.example"
-    }
+    group = "gke-security-groups@acme.example"
+    assert cluster["authenticatorGroupsConfig"] == {"securityGroup": group}
 
 
 def test_a_pool_of_a_reservation_of_the_program(made: dict[str, Any]) -> None:
@@ -46,9 +46,8 @@ def test_a_pool_of_a_reservation_of_the_program(made: dict[str, Any]) -> None:
 
 
 def test_a_namespace_of_the_program_and_a_secret(made: dict[str, Any]) -> None:
-    assert (
-        made["results-claim"]["metadata"]["namespace"] == made["train-job"]["metadata"]["namespace"]
-    )
+    claim, job = (made[name]["metadata"] for name in ("results-claim", "train-job"))
+    assert claim["namespace"] == job["namespace"]
     environment = made["train-job"]["spec"]["template"]["spec"]["containers"][0]["env"]
     (token,) = [variable for variable in environment if variable["name"] == "TOKEN"]
     assert token["value"][SIGNATURE] == SECRET_SIGNATURE
@@ -57,10 +56,8 @@ def test_a_namespace_of_the_program_and_a_secret(made: dict[str, Any]) -> None:
 def test_a_team_of_the_program(made: dict[str, Any]) -> None:
     assert made["team-editors"]["subjects"][0]["name"] == "ml@acme.example"
     assert "10.0.0.0/20" in json.dumps(made["team-network-networks"])
-    assert (
-        made["team-workload-identity"]["member"]
-        == "serviceAccount:acme-ml-4711.svc.id.goog[team/workloads]"
-    )
+    member = "serviceAccount:acme-ml-4711.svc.id.goog[team/workloads]"
+    assert made["team-workload-identity"]["member"] == member
 
 
 def test_addresses_in_a_namespace_of_the_program() -> None:
@@ -71,13 +68,8 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
         service = InferenceService("chat", given)
         shards = ShardedSet("parts", {**given, "shards": 1})
         disk = "projects/p/zones/us-central1-a/disks/d"
-        volume = {
-            "namespace": given["namespace"],
-            "size": "1Gi",
-            "storage_class": "s",
-            "disk": disk,
-        }
-        Volume("data", volume)
+        volume = {"namespace": given["namespace"], "size": "1Gi", "storage_class": "s"}
+        Volume("data", volume | {"disk": disk})
         pulumi.Output.all(service.url, shards.hosts).apply(
             lambda known: found.extend([known[0], *known[1]])
         )
@@ -88,29 +80,15 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
 
 
 def test_what_decides_placement_is_plain() -> None:
-    given = {
-        "project": "some-project",
-        "location": "us-central1",
-        "cluster_name": "c",
-        "node_service_account": "a",
-    }
     later = pulumi.Output.from_input("g2-standard-8")
-    with pytest.raises(
-        pulumi.InputPropertiesError,
-        match="machine_type: is an Output, but must be known at preview",
-    ):
-        GpuNodePool("gpus", {**given, "machine_type": later, "max_nodes": 1})  # pyright: ignore[reportArgumentType]
+    message = refusal(GpuNodePool, "gpus", POOL | {"machine_type": later})
+    assert "machine_type: is an Output, but must be known at preview" in message
 
 
 def test_plain_values_are_checked_as_before() -> None:
-    given = {
-        "name": "ml",
-        "project": "p",
-        "location": "us-central1",
-        "security_group": "ml@acme.example",
-    }
-    with pytest.raises(pulumi.InputPropertiesError, match=r"(?s)project: .*security_group: "):
-        GkeCluster("ml", given)  # pyright: ignore[reportArgumentType]
+    given = {"name": "ml", "project": "p", "location": "us-central1"}
+    message = refusal(GkeCluster, "ml", given | {"security_group": "ml@acme.example"})
+    assert re.search(r"(?s)project: .*security_group: ", message)
 
 
 def test_an_unknown_reservation_hides_only_its_label() -> None:

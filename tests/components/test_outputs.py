@@ -28,21 +28,15 @@ def typed() -> None:
 
 
 def keywords() -> None:
-    container: Any = {
-        "name": "c",
-        "image_pull_policy": "Always",
-        "resources": {"limits": {"nvidia.com/gpu": 2}},
-    }
-    k8s.core.v1.Pod(
-        "r", metadata={"labels": POD_LABELS}, spec={"containers": [container], "node_name": "n"}
-    )
+    container: Any = {"name": "c", "image_pull_policy": "Always"}
+    container |= {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    spec: Any = {"containers": [container], "node_name": "n"}
+    k8s.core.v1.Pod("r", metadata={"labels": POD_LABELS}, spec=spec)
 
 
 def camel_case() -> None:
-    spec: Any = {
-        "nodeSelector": {"node_type": "x"},
-        "containers": [{"name": "c", "imagePullPolicy": "Always"}],
-    }
+    container = {"name": "c", "imagePullPolicy": "Always"}
+    spec: Any = {"nodeSelector": {"node_type": "x"}, "containers": [container]}
     k8s.core.v1.Pod("r", metadata={"labels": POD_LABELS}, spec=spec)
 
 

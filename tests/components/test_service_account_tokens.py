@@ -51,10 +51,8 @@ def several_servers() -> list[dict[str, Any]]:
         servers: list[Any] = []
         for name in ("chat", "r1"):
             server = {"name": name, "namespace": "nlp", "port": 8000, "health_path": "/health"}
-            servers.append(
-                server
-                | {"is_divided": name == "r1", "selector": {"app": name}, "served_models": [name]}
-            )
+            more = {"selector": {"app": name}, "served_models": [name]}
+            servers.append(server | more | {"is_divided": name == "r1"})
         InferenceGateway("llm", namespace="nlp", servers=servers, proxy_only_cidr="10.0.0.0/23")
 
     return [inputs(request) for request in declared(program).values()]

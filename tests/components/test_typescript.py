@@ -41,16 +41,8 @@ def example(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise
     done = run(folder, str(generator), str(CHECKOUT / "components" / "schema.json"), SDK)
     assert done.returncode == 0, done.stderr
-    done = run(
-        folder,
-        "npm",
-        "install",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--no-package-lock",
-        f"./{SDK}",
-    )
+    quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock")
+    done = run(folder, "npm", "install", *quiet, f"./{SDK}")
     if UNREACHABLE.search(done.stderr):
         pytest.skip(f"npm's registry cannot be reached: {done.stderr}")
     assert done.returncode == 0, done.stderr
@@ -77,9 +69,7 @@ def test_a_wrong_argument_does_not(example: Path) -> None:
     right = program.read_text()
     program.write_text(right.replace("gpus: 4", 'gpus: "four"'))
     try:
-        assert (
-            "Type 'string' is not assignable to type 'Input<number"
-            in compile_(example, example).stdout
-        )
+        wrong = "Type 'string' is not assignable to type 'Input<number"
+        assert wrong in compile_(example, example).stdout
     finally:
         program.write_text(right)

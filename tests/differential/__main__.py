@@ -26,35 +26,24 @@ def main() -> int:
     """Compare at least as many cases as asked for. Returns 1 where the two disagree."""
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     parser.add_argument("cases", type=int, help="how many cases to compare in all")
-    parser.add_argument(
-        "--first", type=int, default=1, help="the number of the first batch: other cases"
-    )
-    parser.add_argument(
-        "--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept"
-    )
-    parser.add_argument(
-        "--no-shrink", action="store_true", help="do not shrink disagreements to regressions"
-    )
-    parser.add_argument(
-        "--generator",
-        choices=("rules", "schema", "acceptance"),
-        default="rules",
-        help="which cases; default rules",
-    )
+    add = parser.add_argument
+    add("--first", type=int, default=1, help="the number of the first batch: other cases")
+    kept = CHECKOUT / ".differential"
+    add("--folder", type=Path, default=kept, help="where the answers are kept")
+    add("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
+    generators = ("rules", "schema", "acceptance")
+    add("--generator", choices=generators, default="rules", help="which cases; default rules")
     parser.add_argument("--write", action="store_true", help="write the tables into results/")
     options = parser.parse_args()
     command = f"make differential N={options.cases} FIRST={options.first}"
-    if options.generator == "schema":
-        wrong, text = prove(
-            options.cases, options.folder / "schema", not options.no_shrink, options.first
-        )
+    if options.generator != "rules":
+        name, folder = options.generator, options.folder / options.generator
+        if name == "schema":
+            wrong, text = prove(options.cases, folder, not options.no_shrink, options.first)
+        else:
+            wrong, text = acceptance.prove(options.cases, folder, options.first)
         if options.write:
-            results.write(HERE, "schema", f"{command} GENERATOR=schema", text)
-        return int(bool(wrong))
-    if options.generator == "acceptance":
-        wrong, text = acceptance.prove(options.cases, options.folder / "acceptance", options.first)
-        if options.write:
-            results.write(HERE, "acceptance", f"{command} GENERATOR=acceptance", text)
+            results.write(HERE, name, f"{command} GENERATOR={name}", text)
         return int(bool(wrong))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []
@@ -65,25 +54,15 @@ def main() -> int:
         found = [compare(*pair) for pair in zip(cases, answers.to(number, cases), strict=True)]
         comparisons += found
         rate = len(cases) / (time.monotonic() - began)
-        wrong = [
-            (case, comparison)
-            for case, comparison in zip(cases, found, strict=True)
-            if not comparison.agrees
-        ]
-        for case, comparison in wrong:
-            kept = (
-                ""
-                if options.no_shrink
-                else f", kept as {proof.keep(case, comparison, options.folder)}"
-            )
-            print(
-                f"batch {number}: {comparison.rule} {'+'.join(comparison.kinds)} {comparison.verdict}{kept}"
-            )
+        for case, comparison in zip(cases, found, strict=True):
+            if comparison.agrees:
+                continue
+            file = "" if options.no_shrink else proof.keep(case, comparison, options.folder)
+            kinds, kept = "+".join(comparison.kinds), f", kept as {file}" if file else ""
+            print(f"batch {number}: {comparison.rule} {kinds} {comparison.verdict}{kept}")
         total = sum(not comparison.agrees for comparison in comparisons)
-        print(
-            f"{len(comparisons):,} of {options.cases:,} cases, {total} disagreements, {rate:.1f} a second",
-            flush=True,
-        )
+        done = f"{len(comparisons):,} of {options.cases:,} cases, {total} disagreements"
+        print(f"{done}, {rate:.1f} a second", flush=True)
     text = f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}"
     print(text)
     if options.write:

@@ -52,6 +52,11 @@ class Case:
         return [*(self.alone(workload) for workload in self.workloads), self]
 
 
+def cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Document:
+    """Return an object without a namespace."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
 def pod_template(workload: Document) -> Document:
     """The object whose ``metadata`` and ``spec`` are those of the workload's pods."""
     match workload["kind"]:

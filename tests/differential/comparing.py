@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ml_foundations.planning import Verdict, judge
 
@@ -15,6 +16,7 @@ from tests.differential.case import (
     WORKLOAD_KINDS,
     Case,
     Document,
+    cluster_wide,
     pod_template,
 )
 from tests.differential.generator import GPU, HOSTNAME
@@ -56,14 +58,10 @@ def compare(case: Case, outcomes: Sequence[Outcome]) -> Comparison:
 
 def verdict_on(documents: tuple[Document, ...]) -> Verdict:
     """Planning's verdict: the workload's own where there is one, else that on the stack."""
-    declared = {
-        document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"
-    }
+    spaces = [document for document in documents if document["kind"] == "Namespace"]
+    declared = {space["metadata"]["name"] for space in spaces}
     used = {document["metadata"].get("namespace") for document in documents} - declared - {None}
-    made = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        for name in sorted(used)
-    ]
+    made = [cluster_wide("v1", "Namespace", name) for name in sorted(used)]
     # The oracle makes the namespaces that a case uses, and gives nodes their host names as kubelets do.
     verdicts = judge([*map(_with_host_name, documents), *made])
     return verdicts.workloads[0].verdict if len(verdicts.workloads) == 1 else verdicts.stack
@@ -73,10 +71,8 @@ def _with_host_name(document: Document) -> Document:
     metadata = document["metadata"]
     if document["kind"] != "Node" or MAX_NODES in metadata.get("annotations", {}):
         return document
-    return {
-        **document,
-        "metadata": {**metadata, "labels": {HOSTNAME: metadata["name"], **metadata["labels"]}},
-    }
+    labels = {HOSTNAME: metadata["name"], **metadata["labels"]}
+    return {**document, "metadata": {**metadata, "labels": labels}}
 
 
 def _is_placed(workload: Document, outcome: Outcome) -> bool:
@@ -91,11 +87,8 @@ def _is_placed(workload: Document, outcome: Outcome) -> bool:
 
 def deciding_rules(case: Case) -> tuple[str, ...]:
     """The rules that a case which cannot fit would fit without, each taken away alone."""
-    return tuple(
-        rule
-        for rule in WITHOUT
-        if verdict_on(without(rule, case.documents)) is not Verdict.CANNOT_FIT
-    )
+    verdicts = {rule: verdict_on(without(rule, case.documents)) for rule in WITHOUT}
+    return tuple(rule for rule in WITHOUT if verdicts[rule] is not Verdict.CANNOT_FIT)
 
 
 def without(rule: str, documents: tuple[Document, ...]) -> tuple[Document, ...]:
@@ -104,51 +97,49 @@ def without(rule: str, documents: tuple[Document, ...]) -> tuple[Document, ...]:
     return tuple(document for document in changed if WITHOUT[rule](document))
 
 
-def _offering(*resources: str) -> Callable[[Document], bool]:
-    """Nodes with plenty of some resources."""
+def _nodes(change: Callable[[Document], Any]) -> Callable[[Document], bool]:
+    """Change nodes, and keep every document."""
 
-    def change(document: Document) -> bool:
+    def changed(document: Document) -> bool:
         if document["kind"] == "Node":
-            document["status"]["allocatable"] |= dict.fromkeys(resources, "1000Ti")
+            change(document)
         return True
 
-    return change
+    return changed
+
+
+def _pods(change: Callable[[Document], Any]) -> Callable[[Document], bool]:
+    """Change the specs of pods, and keep every document."""
+
+    def changed(document: Document) -> bool:
+        if document["kind"] in WORKLOAD_KINDS:
+            change(pod_template(document)["spec"])
+        return True
+
+    return changed
+
+
+def _offering(*resources: str) -> Callable[[Document], bool]:
+    """Nodes with plenty of some resources."""
+    plenty = dict.fromkeys(resources, "1000Ti")
+    return _nodes(lambda node: node["status"]["allocatable"].update(plenty))
 
 
 def _nodes_without(key: str) -> Callable[[Document], bool]:
-    def change(document: Document) -> bool:
-        if document["kind"] == "Node":
-            document["spec"].pop(key, None)
-        return True
-
-    return change
+    return _nodes(lambda node: node["spec"].pop(key, None))
 
 
-def _pods_without(*path: str) -> Callable[[Document], bool]:
-    """Pods without a field of their spec."""
-
-    def change(document: Document) -> bool:
-        if document["kind"] in WORKLOAD_KINDS:
-            spec = pod_template(document)["spec"]
-            for key in path[:-1]:
-                spec = spec.get(key, {})
-            spec.pop(path[-1], None)
-        return True
-
-    return change
+def _pods_without(key: str) -> Callable[[Document], bool]:
+    return _pods(lambda spec: spec.pop(key, None))
 
 
-def _no_selector(document: Document) -> bool:
-    if document["kind"] in WORKLOAD_KINDS:
-        pod_template(document)["spec"]["nodeSelector"] = {"case": PLACEHOLDER}
-    return True
+def _without_affinity(kind: str) -> Callable[[Document], bool]:
+    return _pods(lambda spec: spec.get("affinity", {}).pop(kind, None))
 
 
-def _no_ports(document: Document) -> bool:
-    if document["kind"] in WORKLOAD_KINDS:
-        for container in pod_template(document)["spec"]["containers"]:
-            container.pop("ports", None)
-    return True
+def _without_ports(spec: Document) -> None:
+    for container in spec["containers"]:
+        container.pop("ports", None)
 
 
 def _no_overhead(document: Document) -> bool:
@@ -161,25 +152,21 @@ def _no(kind: str, *names: str) -> Callable[[Document], bool]:
     return lambda document: document["kind"] != kind or document["metadata"]["name"] not in names
 
 
-def _no_agent(document: Document) -> bool:
-    return document["kind"] != "DaemonSet" or document["metadata"]["name"] != "agent"
-
-
 WITHOUT: dict[str, Callable[[Document], bool]] = {
     "resources": _offering("cpu", "memory", "ephemeral-storage"),
     "gpus": _offering(GPU),
     "pod-count": _offering("pods"),
     "init-containers": _pods_without("initContainers"),
     "overhead": _no_overhead,
-    "node-selector": _no_selector,
-    "node-affinity": _pods_without("affinity", "nodeAffinity"),
+    "node-selector": _pods(lambda spec: spec.update(nodeSelector={"case": PLACEHOLDER})),
+    "node-affinity": _without_affinity("nodeAffinity"),
     "taints": _nodes_without("taints"),
     "unschedulable": _nodes_without("unschedulable"),
     "topology-spread": _pods_without("topologySpreadConstraints"),
-    "pod-anti-affinity": _pods_without("affinity", "podAntiAffinity"),
-    "pod-affinity": _pods_without("affinity", "podAffinity"),
-    "daemon-overhead": _no_agent,
-    "host-ports": _no_ports,
+    "pod-anti-affinity": _without_affinity("podAntiAffinity"),
+    "pod-affinity": _without_affinity("podAffinity"),
+    "daemon-overhead": _no("DaemonSet", "agent"),
+    "host-ports": _pods(_without_ports),
     "quota": _no("ResourceQuota", "team"),
     "object-quota": _no("ResourceQuota", "objects"),
     "limit-range": _no("LimitRange", "limits"),

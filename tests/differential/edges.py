@@ -193,7 +193,7 @@ def spread(app: str) -> list[Document]:
 
 # --- Cases
 
-NODE, NODES = [node()], [node(0), node(1)]
+NODE, NODES = node(), [node(0), node(1)]
 SHARED = [node(0, "h"), node(1, "h")]
 WAITS, BINDS, MAKES = (
     storage_class(LOCAL),
@@ -201,400 +201,284 @@ WAITS, BINDS, MAKES = (
     storage_class(MADE, "example.com/disk"),
 )
 NOWHERE = {"disk": "none"}
+MADE_DISK = scratch(storageClassName=MADE)
+WRITTEN = disk(gcePersistentDisk={"pdName": "a"})
+READ = disk(gcePersistentDisk={"pdName": "a", "readOnly": True})
+READ_EBS = disk(awsElasticBlockStore={"volumeID": "a", "readOnly": True})
+ON_FIRST = [volume("a", on=FIRST), volume("b", on=FIRST)]
+ONE_EACH = [volume("a", on=FIRST), volume("b", on=SECOND)]
+CLAIMS = [claim("a"), claim("b")]
+USER = pod("one", volumes=mounting("a"))
+AT_MOST_4 = {"type": "PersistentVolumeClaim", "max": {"storage": "4Gi"}}
+NOTHING = dict.fromkeys(("count/endpoints", "count/events", "count/leases.coordination.k8s.io"), 0)
+BLOCK_DEVICE = {"name": "main", "image": "a"}
+BLOCK_DEVICE |= {"volumeDevices": [{"name": "of-a", "devicePath": "/a"}]}
+
+
+def case(*documents: Document) -> list[Document]:
+    """Return the documents of a case."""
+    return [*documents]
+
+
 RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
     "object-quota": {
-        "A DaemonSet's controller makes a ControllerRevision before the pods": [
-            *NODE,
-            quota(revisions=0),
-            daemon_set("one"),
-        ],
-        "so does a StatefulSet's": [*NODE, quota(revisions=0), stateful_set("one", 1)],
-        "and two make two": [
-            *NODES,
-            quota(revisions=1),
-            stateful_set("one", 1),
-            daemon_set("two-one"),
-        ],
-        "without pods nothing is made for them": [
-            *NODE,
-            quota(revisions=0, replicasets=0),
-            deployment("one", 0),
-        ],
-        "no pod waits for endpoints, events and leases": [
-            *NODE,
-            quota(
-                **{
-                    f"count/{kind}": 0
-                    for kind in ("endpoints", "events", "leases.coordination.k8s.io")
-                }
-            ),
-            deployment("one", 1),
-        ],
-        "claims of ephemeral volumes count": [
-            *NODE,
-            MAKES,
-            quota(claims=1),
-            deployment("one", 2, volumes=scratch(storageClassName=MADE)),
-        ],
-        "their storage too": [
-            *NODE,
-            MAKES,
-            quota(storage="9Gi"),
-            deployment("one", 2, volumes=scratch(storageClassName=MADE)),
-        ],
-        "and both suffice": [
-            *NODE,
-            MAKES,
-            quota(claims=2, storage="10Gi"),
-            deployment("one", 2, volumes=scratch(storageClassName=MADE)),
-        ],
-        "of a Job one pod gets its volume": [
-            *NODE,
-            MAKES,
-            quota(claims=1),
-            job("one", 3, volumes=scratch(storageClassName=MADE)),
-        ],
-        "claims of a StatefulSet count": [
-            *NODE,
-            MAKES,
-            quota(claims=1),
-            stateful_set("one", 2, [asking(storageClassName=MADE)]),
-        ],
-        "a declared claim counts once": [
+        "A DaemonSet's controller makes a ControllerRevision before the pods": case(
+            NODE, quota(revisions=0), daemon_set("one")
+        ),
+        "so does a StatefulSet's": case(NODE, quota(revisions=0), stateful_set("one", 1)),
+        "and two make two": case(
+            *NODES, quota(revisions=1), stateful_set("one", 1), daemon_set("two-one")
+        ),
+        "without pods nothing is made for them": case(
+            NODE, quota(revisions=0, replicasets=0), deployment("one", 0)
+        ),
+        "no pod waits for endpoints, events and leases": case(
+            NODE, quota(**NOTHING), deployment("one", 1)
+        ),
+        "claims of ephemeral volumes count": case(
+            NODE, MAKES, quota(claims=1), deployment("one", 2, volumes=MADE_DISK)
+        ),
+        "their storage too": case(
+            NODE, MAKES, quota(storage="9Gi"), deployment("one", 2, volumes=MADE_DISK)
+        ),
+        "and both suffice": case(
+            NODE, MAKES, quota(claims=2, storage="10Gi"), deployment("one", 2, volumes=MADE_DISK)
+        ),
+        "of a Job one pod gets its volume": case(
+            NODE, MAKES, quota(claims=1), job("one", 3, volumes=MADE_DISK)
+        ),
+        "claims of a StatefulSet count": case(
+            NODE, MAKES, quota(claims=1), stateful_set("one", 2, [asking(storageClassName=MADE)])
+        ),
+        "a declared claim counts once": case(
             *NODES,
             MAKES,
             quota(claims=1),
             claim(storageClassName=MADE),
             deployment("one", 2, volumes=mounting("a")),
-        ],
+        ),
     },
     "limit-range": {
-        "the claim of an ephemeral volume is above the maximum": [
-            *NODE,
+        "the claim of an ephemeral volume is above the maximum": case(
+            NODE,
             MAKES,
-            named(
-                "v1",
-                "LimitRange",
-                "limits",
-                spec={"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "4Gi"}}]},
-            ),
-            pod("one", volumes=scratch(storageClassName=MADE)),
-        ]
+            named("v1", "LimitRange", "limits", spec={"limits": [AT_MOST_4]}),
+            pod("one", volumes=MADE_DISK),
+        )
     },
     "quota": {
-        "a DaemonSet that no node is for makes no pod that could be refused": [
-            *NODE,
-            quota(pods=0, memory=0),
-            daemon_set("one", nodeSelector=NOWHERE),
-        ],
-        "nor does a StatefulSet without replicas": [
-            *NODE,
-            quota(pods=0, memory=0),
-            stateful_set("one", 0),
-        ],
+        "a DaemonSet that no node is for makes no pod that could be refused": case(
+            NODE, quota(pods=0, memory=0), daemon_set("one", nodeSelector=NOWHERE)
+        ),
+        "nor does a StatefulSet without replicas": case(
+            NODE, quota(pods=0, memory=0), stateful_set("one", 0)
+        ),
     },
     "pod-anti-affinity": {
-        "a node mounts a disk that is written for one pod": [
-            *NODE,
-            deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a"})),
-        ],
-        "another node for one more": [*NODES, deployment("one", 2, volumes=image("a"))],
-        "and for any number that only read it": [
-            *NODE,
-            deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a", "readOnly": True})),
-        ],
-        "not for one that writes it beside": [
-            *NODE,
-            deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a", "readOnly": True})),
-            pod("two-one", volumes=disk(gcePersistentDisk={"pdName": "a"})),
-        ],
-        "an EBS volume is not even read twice": [
-            *NODE,
-            deployment(
-                "one", 2, volumes=disk(awsElasticBlockStore={"volumeID": "a", "readOnly": True})
-            ),
-        ],
-        "iSCSI disks are told apart by their qualified names alone": [
-            *NODE,
+        "a node mounts a disk that is written for one pod": case(
+            NODE, deployment("one", 2, volumes=WRITTEN)
+        ),
+        "another node for one more": case(*NODES, deployment("one", 2, volumes=image("a"))),
+        "and for any number that only read it": case(NODE, deployment("one", 2, volumes=READ)),
+        "not for one that writes it beside": case(
+            NODE, deployment("one", 2, volumes=READ), pod("two-one", volumes=WRITTEN)
+        ),
+        "an EBS volume is not even read twice": case(NODE, deployment("one", 2, volumes=READ_EBS)),
+        "iSCSI disks are told apart by their qualified names alone": case(
+            NODE,
             pod("one", volumes=iscsi("10.0.0.1", 0)),
             pod("two-one", volumes=iscsi("10.0.0.2", 1)),
-        ],
-        "images with a common monitor are the same": [
-            *NODE,
-            pod("one", volumes=image("a", "b")),
-            pod("two-one", volumes=image("b", "c")),
-        ],
-        "others are not": [
-            *NODE,
-            pod("one", volumes=image("a")),
-            pod("two-one", volumes=image("c")),
-        ],
-        "a gang of three needs three nodes for its image": [
-            *NODES,
-            job("one", 3, gang=True, volumes=image("a")),
-        ],
-        "a DaemonSet's disk": [
-            *NODE,
-            daemon_set("one", volumes=disk(gcePersistentDisk={"pdName": "a"})),
-            pod("two-one", volumes=disk(gcePersistentDisk={"pdName": "a"})),
-        ],
-        "nodes with one host name are one domain": [
-            *SHARED,
-            deployment("one", 2, affinity=apart("one")),
-        ],
-        "a third node is another": [
-            *SHARED,
-            node(2, "i"),
-            deployment("one", 2, affinity=apart("one")),
-        ],
-        "a node has the name of another as its host name": [
-            node(0, "n1"),
-            node(1, "n1"),
-            node(2),
-            deployment("one", 3, affinity=apart("one")),
-        ],
-        "nodes of a pool have names of their own": [
-            *SHARED,
-            node(2, most=2),
-            deployment("one", 3, affinity=apart("one")),
-        ],
-        "a DaemonSet's pods exclude others, whichever come first": [
-            *NODE,
-            daemon_set("one"),
-            deployment("two-one", 1, affinity=apart("one")),
-        ],
-        "or others exclude them": [
-            *NODE,
-            daemon_set("one", affinity=apart("two-one")),
-            deployment("two-one", 1),
-        ],
+        ),
+        "images with a common monitor are the same": case(
+            NODE, pod("one", volumes=image("a", "b")), pod("two-one", volumes=image("b", "c"))
+        ),
+        "others are not": case(
+            NODE, pod("one", volumes=image("a")), pod("two-one", volumes=image("c"))
+        ),
+        "a gang of three needs three nodes for its image": case(
+            *NODES, job("one", 3, gang=True, volumes=image("a"))
+        ),
+        "a DaemonSet's disk": case(
+            NODE, daemon_set("one", volumes=WRITTEN), pod("two-one", volumes=WRITTEN)
+        ),
+        "nodes with one host name are one domain": case(
+            *SHARED, deployment("one", 2, affinity=apart("one"))
+        ),
+        "a third node is another": case(
+            *SHARED, node(2, "i"), deployment("one", 2, affinity=apart("one"))
+        ),
+        "a node has the name of another as its host name": case(
+            node(0, "n1"), node(1, "n1"), node(2), deployment("one", 3, affinity=apart("one"))
+        ),
+        "nodes of a pool have names of their own": case(
+            *SHARED, node(2, most=2), deployment("one", 3, affinity=apart("one"))
+        ),
+        "a DaemonSet's pods exclude others, whichever come first": case(
+            NODE, daemon_set("one"), deployment("two-one", 1, affinity=apart("one"))
+        ),
+        "or others exclude them": case(
+            NODE, daemon_set("one", affinity=apart("two-one")), deployment("two-one", 1)
+        ),
     },
     "pod-affinity": {
-        "pods that share a host name are on two nodes": [
-            *SHARED,
-            deployment("one", 8, affinity=near("one")),
-        ],
-        "pods follow a DaemonSet's": [
+        "pods that share a host name are on two nodes": case(
+            *SHARED, deployment("one", 8, affinity=near("one"))
+        ),
+        "pods follow a DaemonSet's": case(
             *NODES,
             daemon_set("one", nodeSelector={HOST: FIRST}),
             deployment("two-one", 3, affinity=near("one")),
-        ],
-        "as far as there is room": [
+        ),
+        "as far as there is room": case(
             *NODES,
             daemon_set("one", nodeSelector={HOST: FIRST}),
             deployment("two-one", 4, affinity=near("one")),
-        ],
+        ),
     },
     "topology-spread": {
-        "nodes with one host name count as one domain": [
+        "nodes with one host name count as one domain": case(
             *SHARED,
             node(2, "i", cpu="2"),
             deployment("one", 5, topologySpreadConstraints=spread("one")),
-        ],
-        "which takes no more than one above the other": [
+        ),
+        "which takes no more than one above the other": case(
             *SHARED,
             node(2, "i", cpu="2"),
             deployment("one", 6, topologySpreadConstraints=spread("one")),
-        ],
+        ),
     },
     "daemon-overhead": {
-        "a DaemonSet has no room on the small node": [
-            node(0, cpu="2"),
-            node(1),
-            daemon_set("one", cpu="3"),
-            deployment("two-one", 3),
-        ],
-        "two DaemonSets do not fit together": [
-            *NODE,
-            daemon_set("one", cpu="3"),
-            daemon_set("two-one", cpu="2"),
-        ],
+        "a DaemonSet has no room on the small node": case(
+            node(0, cpu="2"), node(1), daemon_set("one", cpu="3"), deployment("two-one", 3)
+        ),
+        "two DaemonSets do not fit together": case(
+            NODE, daemon_set("one", cpu="3"), daemon_set("two-one", cpu="2")
+        ),
     },
     "volumes": {
-        "one volume is not bound to two claims of a pod": [
-            *NODE,
-            WAITS,
-            volume(),
-            claim("a"),
-            claim("b"),
-            pod("one", volumes=mounting("a", "b")),
-        ],
-        "nor to those of two pods": [
-            *NODE,
-            WAITS,
-            volume(),
-            claim("a"),
-            claim("b"),
-            pod("one", volumes=mounting("a")),
-            pod("two-one", volumes=mounting("b")),
-        ],
-        "claims that no pod mounts take none": [
-            *NODE,
-            WAITS,
-            volume(),
-            claim("a"),
-            claim("b"),
-            claim("c"),
-            pod("one", volumes=mounting("a")),
-        ],
-        "small claims take small volumes": [
-            *NODE,
+        "one volume is not bound to two claims of a pod": case(
+            NODE, WAITS, volume(), *CLAIMS, pod("one", volumes=mounting("a", "b"))
+        ),
+        "nor to those of two pods": case(
+            NODE, WAITS, volume(), *CLAIMS, USER, pod("two-one", volumes=mounting("b"))
+        ),
+        "claims that no pod mounts take none": case(
+            NODE, WAITS, volume(), *CLAIMS, claim("c"), USER
+        ),
+        "small claims take small volumes": case(
+            NODE,
             WAITS,
             volume("a", 5),
             volume("b", 10),
             claim("a", 5),
             claim("b", 10),
-            pod("one", volumes=mounting("a")),
+            USER,
             pod("two-one", volumes=mounting("b")),
-        ],
-        "the claim selects other labels": [
-            *NODE,
-            WAITS,
-            volume(),
-            claim(selector={"matchLabels": {"a": "b"}}),
-            pod("one", volumes=mounting("a")),
-        ],
-        "the claim selects the volume's label": [
-            *NODE,
+        ),
+        "the claim selects other labels": case(
+            NODE, WAITS, volume(), claim(selector={"matchLabels": {"a": "b"}}), USER
+        ),
+        "the claim selects the volume's label": case(
+            NODE,
             WAITS,
             volume(labels={"a": "b"}),
             claim(selector={"matchLabels": {"a": "b"}}),
-            pod("one", volumes=mounting("a")),
-        ],
-        "the claim asks for a block device": [
-            *NODE,
+            USER,
+        ),
+        "the claim asks for a block device": case(
+            NODE,
             WAITS,
             volume(),
             claim(volumeMode="Block"),
-            pod(
-                "one",
-                containers=[
-                    {
-                        "name": "main",
-                        "image": "a",
-                        "volumeDevices": [{"name": "of-a", "devicePath": "/a"}],
-                    }
-                ],
-                volumes=mounting("a"),
-            ),
-        ],
-        "the volume has the claim's mode among others": [
-            *NODE,
+            pod("one", containers=[BLOCK_DEVICE], volumes=mounting("a")),
+        ),
+        "the volume has the claim's mode among others": case(
+            NODE,
             WAITS,
             volume(accessModes=["ReadWriteOnce", "ReadOnlyMany"]),
             claim(accessModes=["ReadOnlyMany"]),
-            pod("one", volumes=mounting("a")),
-        ],
-        "one pod at a time may use the claim": [
+            USER,
+        ),
+        "one pod at a time may use the claim": case(
             *NODES,
             WAITS,
             volume(accessModes=["ReadWriteOncePod"]),
             claim(accessModes=["ReadWriteOncePod"]),
-            pod("one", volumes=mounting("a")),
+            USER,
             pod("two-one", volumes=mounting("a")),
-        ],
-        "a StatefulSet uses up the volumes": [
-            *NODE,
-            WAITS,
-            volume(),
-            stateful_set("one", 2, [asking()]),
-        ],
-        "two claims for each of its pods": [
-            *NODE,
-            WAITS,
-            *map(volume, "abc"),
-            stateful_set("one", 2, [asking(), asking()]),
-        ],
-        "both volumes are on the node with room for one": [
-            node(0, cpu="1"),
-            node(1),
-            WAITS,
-            *(volume(n, on=FIRST) for n in "ab"),
-            stateful_set("one", 2, [asking()]),
-        ],
-        "both volumes are on the node with room for two": [
-            node(0, cpu="2"),
-            node(1),
-            WAITS,
-            *(volume(n, on=FIRST) for n in "ab"),
-            stateful_set("one", 2, [asking()]),
-        ],
-        "two volumes are on a node that anti-affinity keeps for one": [
+        ),
+        "a StatefulSet uses up the volumes": case(
+            NODE, WAITS, volume(), stateful_set("one", 2, [asking()])
+        ),
+        "two claims for each of its pods": case(
+            NODE, WAITS, *map(volume, "abc"), stateful_set("one", 2, [asking(), asking()])
+        ),
+        "both volumes are on the node with room for one": case(
+            node(0, cpu="1"), node(1), WAITS, *ON_FIRST, stateful_set("one", 2, [asking()])
+        ),
+        "both volumes are on the node with room for two": case(
+            node(0, cpu="2"), node(1), WAITS, *ON_FIRST, stateful_set("one", 2, [asking()])
+        ),
+        "two volumes are on a node that anti-affinity keeps for one": case(
             *NODES,
             WAITS,
-            *(volume(name, on=on) for name, on in (("a", FIRST), ("b", FIRST), ("c", SECOND))),
+            *ON_FIRST,
+            volume("c", on=SECOND),
             stateful_set("one", 3, [asking()], affinity=apart("one")),
-        ],
-        "two sets share the volumes of two nodes": [
+        ),
+        "two sets share the volumes of two nodes": case(
             *NODES,
             WAITS,
-            volume("a", on=FIRST),
-            volume("b", on=SECOND),
+            *ONE_EACH,
             stateful_set("one", 1, [asking()]),
             stateful_set("two-one", 2, [asking()]),
-        ],
-        "a gang's ephemeral volumes use them up": [
-            *NODES,
-            WAITS,
-            volume(on=FIRST),
-            job("one", 2, gang=True, volumes=scratch()),
-        ],
-        "of a Job one pod gets the volume": [
-            *NODES,
-            WAITS,
-            volume(),
-            job("one", 2, volumes=scratch()),
-        ],
-        "each node has one for the DaemonSet's pod": [
-            *NODES,
-            WAITS,
-            volume("a", on=FIRST),
-            volume("b", on=SECOND),
-            daemon_set("one", volumes=scratch()),
-        ],
-        "one node has both": [
-            *NODES,
-            WAITS,
-            volume("a", on=FIRST),
-            volume("b", on=FIRST),
-            daemon_set("one", volumes=scratch()),
-        ],
-        "a shared claim's volume is on one node": [
+        ),
+        "a gang's ephemeral volumes use them up": case(
+            *NODES, WAITS, volume(on=FIRST), job("one", 2, gang=True, volumes=scratch())
+        ),
+        "of a Job one pod gets the volume": case(
+            *NODES, WAITS, volume(), job("one", 2, volumes=scratch())
+        ),
+        "each node has one for the DaemonSet's pod": case(
+            *NODES, WAITS, *ONE_EACH, daemon_set("one", volumes=scratch())
+        ),
+        "one node has both": case(*NODES, WAITS, *ON_FIRST, daemon_set("one", volumes=scratch())),
+        "a shared claim's volume is on one node": case(
             *NODES,
             WAITS,
             volume(on=FIRST),
             claim(),
             deployment("one", 2, affinity=apart("one"), volumes=mounting("a")),
-        ],
-        "when they are used up the class makes more": [
+        ),
+        "when they are used up the class makes more": case(
             *NODES,
             MAKES,
             volume(storageClassName=MADE),
             stateful_set("one", 2, [asking(storageClassName=MADE)]),
-        ],
-        "bound at once to the smallest, which no node reaches": [
+        ),
+        "bound at once to the smallest, which no node reaches": case(
             *NODES,
             BINDS,
             volume("a", 6, on="nowhere", storageClassName=AT_ONCE),
             volume("b", 9, on=FIRST, storageClassName=AT_ONCE),
             claim(storageClassName=AT_ONCE),
-            pod("one", volumes=mounting("a")),
-        ],
-        "bound at once to the smallest, which a node reaches": [
+            USER,
+        ),
+        "bound at once to the smallest, which a node reaches": case(
             *NODES,
             BINDS,
             volume("a", 9, on="nowhere", storageClassName=AT_ONCE),
             volume("b", 6, on=FIRST, storageClassName=AT_ONCE),
             claim(storageClassName=AT_ONCE),
-            pod("one", volumes=mounting("a")),
-        ],
-        "two claims are bound at once, to one volume": [
+            USER,
+        ),
+        "two claims are bound at once, to one volume": case(
             *NODES,
             BINDS,
             volume(storageClassName=AT_ONCE),
             *(claim(name, storageClassName=AT_ONCE) for name in "ab"),
             pod("one", volumes=mounting("a", "b")),
-        ],
+        ),
     },
 }
 """What the control plane does, and a case of it; the first of a row is told in full."""
@@ -620,7 +504,7 @@ def _naming(theirs: Document, wanted: Document, by_claim: bool, by_volume: bool)
         theirs.setdefault("claimRef", {"namespace": NAMESPACE, "name": "a"})
     if by_claim:
         wanted["volumeName"] = f"{PLACEHOLDER}-a"
-    return [*NODE, BINDS, volume(**theirs), claim(**wanted), pod("one", volumes=mounting("a"))]
+    return [NODE, BINDS, volume(**theirs), claim(**wanted), USER]
 
 
 def edges() -> list[Case]:

@@ -15,7 +15,15 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.differential.case import GANG, MAX_NODES, PLACEHOLDER, Case, Document, isolated
+from tests.differential.case import (
+    GANG,
+    MAX_NODES,
+    PLACEHOLDER,
+    Case,
+    Document,
+    cluster_wide,
+    isolated,
+)
 
 NAMESPACE = f"{PLACEHOLDER}-team"
 ZONE = "topology.kubernetes.io/zone"
@@ -23,17 +31,11 @@ HOSTNAME = "kubernetes.io/hostname"
 RACK = f"example.com/rack-{PLACEHOLDER}"
 """A topology key of the case's own: constraints that look at every node with the key see no other case's."""
 GPU = "nvidia.com/gpu"
+DISKS = "pd.csi.storage.gke.io"
 ZONES = ("us-a", "us-b", "us-c")
-STAYING = (
-    "Deployment",
-    "Gang",
-    "StatefulSet",
-    "ReplicaSet",
-    "Deployment",
-    "Gang",
-    "DaemonSet",
-    "Pod",
-)
+LABELS = ((ZONE, ZONES), ("disk", ("ssd", "hdd")), ("generation", ("1", "2", "3")))
+OFTEN = ("Deployment", "Gang")
+STAYING = (*OFTEN, "StatefulSet", "ReplicaSet", *OFTEN, "DaemonSet", "Pod")
 """Kinds of workloads whose pods stay, a gang's as long as others may wait."""
 KINDS = (*STAYING, "Job", "CronJob")
 """Plain Jobs stand alone: beside others they take turns, and the pods of cases never end."""
@@ -71,6 +73,24 @@ class Draft:
     def node_count(self) -> int:
         return sum(_size(node) for node in self.nodes)
 
+    def offer(self, resource: str, *amounts: Any, unit: str = "") -> list[int]:
+        """Let each node offer one of the amounts; return what each one offers."""
+        offered = [self.pick(*amounts) for _ in self.nodes]
+        for node, amount in zip(self.nodes, offered, strict=True):
+            node["status"]["allocatable"][resource] = f"{amount}{unit}"
+        return offered
+
+    def room(self, offers: list[int], request: int = 1) -> int:
+        """Return how many pods with a request the nodes together take."""
+        return sum(
+            _size(node) * (offer // request) for node, offer in zip(self.nodes, offers, strict=True)
+        )
+
+    def require(self, kind: str, required: Any) -> None:
+        """Give the pods an affinity of a kind."""
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        self.pod.setdefault("affinity", {})[kind] = rule
+
     def request(self, resource: str, amount: str) -> None:
         resources = self.container["resources"]
         resources["requests"][resource] = amount
@@ -91,14 +111,18 @@ def _size(node: Document) -> int:
 
 def _draft(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Draft:
     nodes = [_node(draw, index) for index in range(draw(st.sampled_from((2, 1, 2, 3, 4))))]
-    container = {
-        "name": "main",
-        "image": "example.com/main",
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-    }
     labels = {"app": draw(st.sampled_from(("train", "serve")))}
     count = draw(st.integers(1, 4))
-    return Draft(draw, nodes, {"containers": [container]}, labels, count)
+    return Draft(draw, nodes, _pod_of("main", cpu="100m", memory="64Mi"), labels, count)
+
+
+def _container(name: str, image: str, **requests: str) -> Document:
+    resources = {"requests": requests}
+    return {"name": name, "image": f"example.com/{image}", "resources": resources}
+
+
+def _pod_of(name: str, **requests: str) -> Document:
+    return {"containers": [_container(name, name, **requests)]}
 
 
 def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document:
@@ -115,13 +139,8 @@ def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document
     else:
         labels[HOSTNAME] = metadata["name"]
     allocatable = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "16"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": metadata,
-        "spec": {},
-        "status": {"allocatable": allocatable},
-    }
+    made: Document = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+    return made | {"status": {"allocatable": allocatable}}
 
 
 # --- Rules
@@ -140,15 +159,9 @@ def _gpus(draft: Draft, tight: bool) -> None:
 
 def _fill(draft: Draft, resource: str, unit: str, tight: bool) -> None:
     """Ask for so much of a resource that the nodes are about full, or, loosely, half full."""
-    for node in draft.nodes:
-        node["status"]["allocatable"][resource] = f"{draft.pick(4, 8, 5, 2)}{unit}"
+    offers = draft.offer(resource, 4, 8, 5, 2, unit=unit)
     request = draft.pick(2, 3, 4, 5, 8) if tight else 1
-    offers = [
-        int(node["status"]["allocatable"][resource].removesuffix(unit)) for node in draft.nodes
-    ]
-    room = sum(
-        _size(node) * (offer // request) for node, offer in zip(draft.nodes, offers, strict=True)
-    )
+    room = draft.room(offers, request)
     draft.request(resource, f"{request}{unit}")
     if tight:
         draft.near(room)
@@ -157,19 +170,16 @@ def _fill(draft: Draft, resource: str, unit: str, tight: bool) -> None:
 
 
 def _pod_count(draft: Draft, tight: bool) -> None:
-    for node in draft.nodes:
-        node["status"]["allocatable"]["pods"] = str(draft.pick(1, 2, 3) if tight else 5)
     if tight:
-        draft.near(
-            sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in draft.nodes)
-        )
+        draft.near(draft.room(draft.offer("pods", 1, 2, 3)))
+        return
+    for node in draft.nodes:
+        node["status"]["allocatable"]["pods"] = "5"
 
 
 def _little_room(draft: Draft) -> None:
     """Room for few pods on each node, and often as many pods as all nodes together take."""
-    for node in draft.nodes:
-        node["status"]["allocatable"]["pods"] = str(draft.pick(1, 3, 2))
-    room = sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in draft.nodes)
+    room = draft.room(draft.offer("pods", 1, 3, 2))
     draft.count = max(1, room - draft.pick(0, 1, 3)) if draft.chance(70) else min(room, 2)
 
 
@@ -178,34 +188,22 @@ def _init_containers(draft: Draft, tight: bool) -> None:
     init: list[Document] = []
     for index in range(draft.pick(1, 2, 3)):
         cpu = draft.integer(1, 5) if tight else 1
-        container: Document = {
-            "name": f"init-{index}",
-            "image": "example.com/init",
-            "resources": {"requests": {"cpu": str(cpu)}},
-        }
+        container = _container(f"init-{index}", "init", cpu=str(cpu))
         if draft.chance(50):
             container["restartPolicy"] = "Always"
         init.append(container)
     draft.pod["initContainers"] = init
     if tight:
         draft.request("cpu", str(draft.pick(1, 2, 3)))
-        for node in draft.nodes:
-            node["status"]["allocatable"]["cpu"] = str(draft.pick(6, 8, 5))
+        draft.offer("cpu", 6, 8, 5)
         draft.near(draft.node_count)
 
 
 def _overhead(draft: Draft, tight: bool) -> None:
     overhead = {"cpu": draft.pick("500m", "1", "250m") if tight else "10m"}
     name = f"{PLACEHOLDER}-sandbox"
-    draft.others.append(
-        {
-            "apiVersion": "node.k8s.io/v1",
-            "kind": "RuntimeClass",
-            "metadata": {"name": name},
-            "handler": "sandbox",
-            "overhead": {"podFixed": overhead},
-        }
-    )
+    fields = {"handler": "sandbox", "overhead": {"podFixed": overhead}}
+    draft.others.append(cluster_wide("node.k8s.io/v1", "RuntimeClass", name, **fields))
     draft.pod |= {"runtimeClassName": name, "overhead": overhead}
     if tight:
         # As many pods as the nodes take without the overhead.
@@ -221,12 +219,7 @@ def _node_selector(draft: Draft, tight: bool) -> None:
         return
     selector: dict[str, str] = {}
     for _ in range(draft.pick(1, 2)):
-        key, values = draft.pick(
-            (ZONE, ZONES),
-            ("disk", ("ssd", "hdd")),
-            ("generation", ("1", "2", "3")),
-            ("pool", ("pool-0", "pool-1")),
-        )
+        key, values = draft.pick(*LABELS, ("pool", ("pool-0", "pool-1")))
         selector[key] = draft.pick(*values)
     draft.pod["nodeSelector"] = selector
     if draft.chance(60):
@@ -240,24 +233,17 @@ def _node_affinity(draft: Draft, tight: bool) -> None:
             _little_room(draft)
     else:
         terms = [{"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]
-    affinity = draft.pod.setdefault("affinity", {})
-    affinity["nodeAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
-    }
+    draft.require("nodeAffinity", {"nodeSelectorTerms": terms})
 
 
 def _node_term(draft: Draft) -> Document:
-    term: Document = {
-        "matchExpressions": [_node_requirement(draft) for _ in range(draft.pick(2, 1, 3))]
-    }
-    single = [
-        node["metadata"]["name"] for node in draft.nodes if "annotations" not in node["metadata"]
-    ]
+    requirements = [_node_requirement(draft) for _ in range(draft.pick(2, 1, 3))]
+    term: Document = {"matchExpressions": requirements}
+    nodes = [node["metadata"] for node in draft.nodes]
+    single = [metadata["name"] for metadata in nodes if "annotations" not in metadata]
     if single and draft.chance(25):
-        operator = draft.pick("In", "NotIn")
-        term["matchFields"] = [
-            {"key": "metadata.name", "operator": operator, "values": [draft.pick(*single)]}
-        ]
+        field: Document = {"key": "metadata.name", "operator": draft.pick("In", "NotIn")}
+        term["matchFields"] = [field | {"values": [draft.pick(*single)]}]
     return term
 
 
@@ -268,12 +254,7 @@ def _node_requirement(draft: Draft) -> Document:
         return {"key": key, "operator": operator, "values": [str(draft.integer(1, 4))]}
     if operator in ("Exists", "DoesNotExist"):
         return {"key": draft.pick("absent", "disk"), "operator": operator}
-    key, values = draft.pick(
-        (ZONE, ZONES),
-        ("disk", ("ssd", "hdd")),
-        ("generation", ("1", "2", "3")),
-        ("absent", ("x", "y")),
-    )
+    key, values = draft.pick(*LABELS, ("absent", ("x", "y")))
     return {"key": key, "operator": operator, "values": [draft.pick(*values)]}
 
 
@@ -326,9 +307,8 @@ def _unschedulable(draft: Draft, tight: bool) -> None:
         if draft.chance(75 if tight else 30):
             node["spec"]["unschedulable"] = True
     if tight and draft.chance(10):
-        draft.pod["tolerations"] = [
-            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
-        ]
+        tolerated = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+        draft.pod["tolerations"] = [tolerated]
     if tight and draft.chance(90):
         _little_room(draft)
 
@@ -373,9 +353,7 @@ def _anti_affinity(draft: Draft, tight: bool) -> None:
         selector = _selector(draft)
     else:
         key, selector = ZONE, {"matchLabels": {"app": "nobody"}}
-    term = {"topologyKey": key, "labelSelector": selector}
-    affinity = draft.pod.setdefault("affinity", {})
-    affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    draft.require("podAntiAffinity", [{"topologyKey": key, "labelSelector": selector}])
 
 
 def _selector(draft: Draft) -> Document:
@@ -396,38 +374,21 @@ def _pod_affinity(draft: Draft, tight: bool) -> None:
         if draft.chance(15):
             selector = {"matchLabels": {"app": "nobody"}}
         _little_room(draft)
-    term = {
-        "topologyKey": draft.pick(ZONE, HOSTNAME, RACK) if tight else ZONE,
-        "labelSelector": selector,
-    }
-    affinity = draft.pod.setdefault("affinity", {})
-    affinity["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    key = draft.pick(ZONE, HOSTNAME, RACK) if tight else ZONE
+    draft.require("podAffinity", [{"topologyKey": key, "labelSelector": selector}])
 
 
 def _daemon_overhead(draft: Draft, tight: bool) -> None:
     """A DaemonSet takes its part of every node, and leaves the others just enough, or too little."""
     part, request = (draft.pick(2, 3), draft.pick(3, 4, 2)) if tight else (1, 1)
-    for node in draft.nodes:
-        node["status"]["allocatable"]["cpu"] = str(draft.pick(4, 5, 6))
-    offers = [(int(node["status"]["allocatable"]["cpu"]), _size(node)) for node in draft.nodes]
+    left = [offer - part for offer in draft.offer("cpu", 4, 5, 6)]
     draft.request("cpu", str(request))
-    draft.near(sum(size * ((offer - part) // request) for offer, size in offers) + draft.pick(0, 1))
-    container = {
-        "name": "agent",
-        "image": "example.com/agent",
-        "resources": {"requests": {"cpu": str(part)}},
-    }
+    draft.near(draft.room(left, request) + draft.pick(0, 1))
     own = {"workload": "agent"}
-    spec = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
-    template = {"metadata": {"labels": own}, "spec": spec}
-    draft.others.append(
-        _named(
-            "apps/v1",
-            "DaemonSet",
-            "agent",
-            {"selector": {"matchLabels": own}, "template": template},
-        )
-    )
+    pod = _pod_of("agent", cpu=str(part)) | {"tolerations": [{"operator": "Exists"}]}
+    template = {"metadata": {"labels": own}, "spec": pod}
+    spec = {"selector": {"matchLabels": own}, "template": template}
+    draft.others.append(_named("apps/v1", "DaemonSet", "agent", spec))
 
 
 def _host_ports(draft: Draft, tight: bool) -> None:
@@ -449,14 +410,8 @@ def _quota(draft: Draft, tight: bool) -> None:
         "limits": {"cpu": "400m", "memory": "64Mi"},
     }
     count = draft.count + (draft.pick(-1, 0, -2, 0) if tight else 20)
-    per_pod = {
-        "pods": 1,
-        "requests.cpu": 200,
-        "limits.cpu": 400,
-        "requests.memory": 64,
-        "count/pods": 1,
-        "cpu": 200,
-    }
+    per_pod = {"pods": 1, "requests.cpu": 200, "limits.cpu": 400, "requests.memory": 64}
+    per_pod |= {"count/pods": 1, "cpu": 200}
     hard: dict[str, str] = {}
     for item in sorted({draft.pick(*per_pod) for _ in range(draft.pick(1, 2))}):
         suffix = "m" if "cpu" in item else "Mi" if "memory" in item else ""
@@ -465,11 +420,8 @@ def _quota(draft: Draft, tight: bool) -> None:
     if draft.chance(25):
         spec["scopes"] = [draft.pick("NotTerminating", "Terminating", "NotBestEffort")]
     elif draft.chance(15):
-        match = {
-            "scopeName": "PriorityClass",
-            "operator": "In",
-            "values": [f"{PLACEHOLDER}-{draft.pick('high', 'low')}"],
-        }
+        match: Document = {"scopeName": "PriorityClass", "operator": "In"}
+        match["values"] = [f"{PLACEHOLDER}-{draft.pick('high', 'low')}"]
         spec["scopeSelector"] = {"matchExpressions": [match]}
     if "scopes" in spec or "scopeSelector" in spec:
         spec["hard"].pop("count/pods", None)
@@ -484,14 +436,8 @@ def _quota(draft: Draft, tight: bool) -> None:
 
 def _priority(draft: Draft) -> None:
     name = f"{PLACEHOLDER}-high"
-    draft.others.append(
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": 1000,
-        }
-    )
+    made = cluster_wide("scheduling.k8s.io/v1", "PriorityClass", name, value=1000)
+    draft.others.append(made)
     draft.pod["priorityClassName"] = name
 
 
@@ -548,17 +494,10 @@ def _limit_range_defaults(draft: Draft, item: Document, resources: Document) -> 
 def _default_requests(draft: Draft, tight: bool) -> None:
     """Pods ask for nothing; the namespace's defaults ask for them, and fill the nodes."""
     request = draft.pick(2, 3, 1) if tight else 1
-    for node in draft.nodes:
-        node["status"]["allocatable"]["cpu"] = str(draft.pick(4, 2, 5, 3))
-    room = sum(
-        _size(node) * (int(node["status"]["allocatable"]["cpu"]) // request) for node in draft.nodes
-    )
+    room = draft.room(draft.offer("cpu", 4, 2, 5, 3), request)
     draft.container["resources"] = {}
-    limit = {
-        "type": "Container",
-        "default": {"cpu": str(request + 1)},
-        "defaultRequest": {"cpu": str(request)},
-    }
+    limit = {"type": "Container", "default": {"cpu": str(request + 1)}}
+    limit["defaultRequest"] = {"cpu": str(request)}
     draft.others.append(_named("v1", "LimitRange", "defaults", {"limits": [limit]}))
     if tight:
         draft.near(room)
@@ -570,38 +509,20 @@ def _volume_zone(draft: Draft, tight: bool) -> None:
     """A volume that exists in one zone, bound to the claim that the pods use."""
     zone = draft.pick(*ZONES) if tight else draft.nodes[0]["metadata"]["labels"][ZONE]
     claim, volume = "data", f"{PLACEHOLDER}-volume"
-    modes = [
-        draft.pick("ReadWriteMany", "ReadWriteOncePod")
-        if tight and draft.count <= 2
-        else "ReadWriteMany"
-    ]
+    few = tight and draft.count <= 2
+    mode = draft.pick("ReadWriteMany", "ReadWriteOncePod") if few else "ReadWriteMany"
+    both: Document = {"accessModes": [mode], "storageClassName": ""}
     term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-    draft.others += [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": volume},
-            "spec": {
-                "capacity": {"storage": "10Gi"},
-                "accessModes": modes,
-                "storageClassName": "",
-                "claimRef": {"namespace": NAMESPACE, "name": claim},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-                "csi": {"driver": "pd.csi.storage.gke.io", "volumeHandle": volume},
-            },
-        },
-        _named(
-            "v1",
-            "PersistentVolumeClaim",
-            claim,
-            {
-                "accessModes": modes,
-                "storageClassName": "",
-                "volumeName": volume,
-                "resources": {"requests": {"storage": "10Gi"}},
-            },
-        ),
-    ]
+    made = {
+        "capacity": {"storage": "10Gi"},
+        **both,
+        "claimRef": {"namespace": NAMESPACE, "name": claim},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        "csi": {"driver": DISKS, "volumeHandle": volume},
+    }
+    asked = {**both, "volumeName": volume, "resources": {"requests": {"storage": "10Gi"}}}
+    draft.others.append(cluster_wide("v1", "PersistentVolume", volume, spec=made))
+    draft.others.append(_named("v1", "PersistentVolumeClaim", claim, asked))
     if tight and draft.chance(50):
         _little_room(draft)
     draft.pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
@@ -610,23 +531,15 @@ def _volume_zone(draft: Draft, tight: bool) -> None:
 def _volume_topology(draft: Draft, tight: bool) -> None:
     """Each pod has a volume of its own, of a class that makes volumes in some zones only."""
     name = f"{PLACEHOLDER}-zonal"
-    storage_class: Document = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": "pd.csi.storage.gke.io",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
+    fields = {"provisioner": DISKS, "volumeBindingMode": "WaitForFirstConsumer"}
+    storage_class = cluster_wide("storage.k8s.io/v1", "StorageClass", name, **fields)
     if tight:
         if draft.chance(60):
             _little_room(draft)
         expression = {"key": ZONE, "values": [draft.pick(*ZONES)]}
         storage_class["allowedTopologies"] = [{"matchLabelExpressions": [expression]}]
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": name,
-        "resources": {"requests": {"storage": "10Gi"}},
-    }
+    spec: Document = {"accessModes": ["ReadWriteOnce"], "storageClassName": name}
+    spec["resources"] = {"requests": {"storage": "10Gi"}}
     draft.others.append(storage_class)
     ephemeral = {"volumeClaimTemplate": {"spec": spec}}
     draft.pod.setdefault("volumes", []).append({"name": "zonal", "ephemeral": ephemeral})
@@ -634,61 +547,34 @@ def _volume_topology(draft: Draft, tight: bool) -> None:
 
 Rule = Callable[[Draft, bool], None]
 
-RULES: dict[str, Rule] = {
-    "resources": _resources,
-    "gpus": _gpus,
-    "pod-count": _pod_count,
-    "init-containers": _init_containers,
-    "overhead": _overhead,
-    "node-selector": _node_selector,
-    "node-affinity": _node_affinity,
-    "taints": _taints,
-    "unschedulable": _unschedulable,
-    "topology-spread": _topology_spread,
-    "pod-anti-affinity": _anti_affinity,
-    "pod-affinity": _pod_affinity,
-    "daemon-overhead": _daemon_overhead,
-    "host-ports": _host_ports,
-    "quota": _quota,
-    "object-quota": _object_quota,
-    "limit-range": _limit_range,
-    "default-requests": _default_requests,
-    "volume-zone": _volume_zone,
-    "volume-topology": _volume_topology,
+RULES: dict[str, tuple[Rule, float]] = {
+    "resources": (_resources, 0.3),
+    "gpus": (_gpus, 2.1),
+    "pod-count": (_pod_count, 0.5),
+    "init-containers": (_init_containers, 2.6),
+    "overhead": (_overhead, 1.7),
+    "node-selector": (_node_selector, 2.2),
+    "node-affinity": (_node_affinity, 1.5),
+    "taints": (_taints, 2.4),
+    "unschedulable": (_unschedulable, 2.4),
+    "topology-spread": (_topology_spread, 2.8),
+    "pod-anti-affinity": (_anti_affinity, 2.0),
+    "pod-affinity": (_pod_affinity, 2.6),
+    "daemon-overhead": (_daemon_overhead, 1.6),
+    "host-ports": (_host_ports, 1.3),
+    "quota": (_quota, 1.5),
+    "object-quota": (_object_quota, 1.7),
+    "limit-range": (_limit_range, 2.1),
+    "default-requests": (_default_requests, 1.9),
+    "volume-zone": (_volume_zone, 0.9),
+    "volume-topology": (_volume_topology, 0.9),
 }
-"""The rules, by the names under which the table of agreement counts them."""
-WEIGHTS = {
-    "resources": 0.3,
-    "gpus": 2.1,
-    "pod-count": 0.5,
-    "init-containers": 2.6,
-    "overhead": 1.7,
-    "node-selector": 2.2,
-    "node-affinity": 1.5,
-    "taints": 2.4,
-    "unschedulable": 2.4,
-    "topology-spread": 2.8,
-    "pod-anti-affinity": 2.0,
-    "pod-affinity": 2.6,
-    "daemon-overhead": 1.6,
-    "host-ports": 1.3,
-    "quota": 1.5,
-    "object-quota": 1.7,
-    "limit-range": 2.1,
-    "default-requests": 1.9,
-    "volume-zone": 0.9,
-    "volume-topology": 0.9,
-}
-"""How many more cases some rules get, since fewer are decided by them, or how many fewer."""
-LOOSE = (
-    "taints",
-    "node-affinity",
-    "topology-spread",
-    "host-ports",
-    "unschedulable",
-    "pod-anti-affinity",
-    "overhead",
-)
+"""The rules, by the names under which the table of agreement counts them.
+
+Each has how many times as many cases as others: fewer are decided by some rules.
+"""
+LOOSE = ("taints", "node-affinity", "topology-spread", "host-ports", "unschedulable")
+LOOSE += ("pod-anti-affinity", "overhead")
 """Rules that may accompany the deciding one."""
 
 
@@ -738,9 +624,8 @@ def _job(draft: Draft, kind: str, name: str, template: Document) -> Document:
         # Kubernetes calls pods with a deadline Terminating; quotas tell them apart.
         template["spec"]["activeDeadlineSeconds"] = 36000
     if kind == "CronJob":
-        return _named(
-            "batch/v1", "CronJob", name, {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}}
-        )
+        schedule = {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}}
+        return _named("batch/v1", "CronJob", name, schedule)
     document = _named("batch/v1", "Job", name, spec)
     if kind == "Gang":
         document["metadata"]["annotations"] = {GANG: "true"}
@@ -753,8 +638,8 @@ def cases(draw: Callable[[st.SearchStrategy[Any]], Any], rule: str) -> Case:
     draft = _draft(draw)
     for other in draw(st.lists(st.sampled_from(LOOSE), max_size=2, unique=True)):
         if other != rule:
-            RULES[other](draft, False)
-    RULES[rule](draft, True)
+            RULES[other][0](draft, False)
+    RULES[rule][0](draft, True)
     several = draft.chance(20)
     workloads = [_workload(draft, 0, STAYING if several or rule == "daemon-overhead" else KINDS)]
     if several and rule != "daemon-overhead":
@@ -770,8 +655,8 @@ def batch(number: int, per_rule: int = PER_RULE) -> list[Case]:
     """About so many cases for each rule, by its weight; the same ones for the same number."""
     generated = (
         case
-        for rule in RULES
-        for case in generate(rule, round(per_rule * WEIGHTS.get(rule, 1)), number)
+        for rule, (_, weight) in RULES.items()
+        for case in generate(rule, round(per_rule * weight), number)
     )
     return [part for case in generated for part in case.parts()]
 

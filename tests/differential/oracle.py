@@ -79,6 +79,10 @@ class Outcome:
     """Pods that are placed and do not run yet."""
 
 
+def _workloads(documents: Sequence[Document]) -> list[Document]:
+    return [document for document in documents if document["kind"] in WORKLOAD_KINDS]
+
+
 def key_of(document: Document) -> Key:
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
@@ -105,21 +109,13 @@ class Oracle:
         """
         documents = [document for case in cases for document in expanded(case)]
         await self._prepare(documents)
-        workloads = [document for document in documents if document["kind"] in WORKLOAD_KINDS]
+        workloads = _workloads(documents)
         order.shuffle(workloads)
         outcomes = {key_of(workload): Outcome(_expected(workload)) for workload in workloads}
-        await _all(
-            self._create_workload(workload, outcomes[key_of(workload)]) for workload in workloads
-        )
+        await _all(self._create_workload(each, outcomes[key_of(each)]) for each in workloads)
         await self._settle(workloads, outcomes)
-        return [
-            [
-                outcomes[key_of(_endless(document))]
-                for document in case
-                if document["kind"] in WORKLOAD_KINDS
-            ]
-            for case in cases
-        ]
+        keys = [[key_of(_endless(document)) for document in _workloads(case)] for case in cases]
+        return [[outcomes[key] for key in of_case] for of_case in keys]
 
     # --- Before the pods
 
@@ -127,31 +123,20 @@ class Oracle:
         by_kind: dict[str, list[Document]] = {}
         for document in documents:
             by_kind.setdefault(document["kind"], []).append(document)
-        namespaces = {
-            document["metadata"]["namespace"]
-            for document in documents
-            if "namespace" in document["metadata"]
-        }
-        for name in namespaces - {
-            namespace["metadata"]["name"] for namespace in by_kind.get("Namespace", [])
-        }:
-            by_kind.setdefault("Namespace", []).append(
-                {"kind": "Namespace", "metadata": {"name": name}}
-            )
+        namespaces = {document["metadata"].get("namespace") for document in documents} - {None}
+        spaces = by_kind.setdefault("Namespace", [])
+        for name in namespaces - {space["metadata"]["name"] for space in spaces}:
+            spaces.append({"kind": "Namespace", "metadata": {"name": name}})
         for kinds in (CLUSTER_KINDS, CONSTRAINTS):
-            refusals = await asyncio.gather(
-                *(self._create(each) for kind in kinds for each in by_kind.get(kind, []))
-            )
-            if any(refusals):
-                raise OracleError(
-                    f"the API server refused what workloads need: {[*filter(None, refusals)][:5]}"
-                )
+            needed = [each for kind in kinds for each in by_kind.get(kind, [])]
+            refusals = [*filter(None, await asyncio.gather(*map(self._create, needed)))]
+            if refusals:
+                raise OracleError(f"the API server refused what workloads need: {refusals[:5]}")
         await self._wait_for(self._constraints_known, by_kind, namespaces)
         claims = by_kind.get("PersistentVolumeClaim", [])
         refused = await asyncio.gather(*map(self._create, claims))
-        by_kind["PersistentVolumeClaim"] = [
-            claim for claim, said in zip(claims, refused, strict=True) if not said
-        ]
+        taken = [claim for claim, said in zip(claims, refused, strict=True) if not said]
+        by_kind["PersistentVolumeClaim"] = taken
         await self._wait_for(self._nodes_and_claims_ready, by_kind)
 
     async def _wait_for(self, condition: Any, *args: Any) -> None:
@@ -168,43 +153,29 @@ class Oracle:
         accounts = await self._list("/api/v1/serviceaccounts")
         missing = namespaces - {account["metadata"]["namespace"] for account in accounts}
         if by_kind.get("ResourceQuota"):
-            known = {
-                _place(quota)
-                for quota in await self._list("/api/v1/resourcequotas")
-                if "hard" in quota["status"]
-            }
+            quotas = await self._list("/api/v1/resourcequotas")
+            known = {_place(quota) for quota in quotas if "hard" in quota["status"]}
             missing |= {
-                "/".join(_place(quota))
-                for quota in by_kind["ResourceQuota"]
-                if _place(quota) not in known
+                "/".join(place) for place in {*map(_place, by_kind["ResourceQuota"])} - known
             }
         if by_kind.get("PersistentVolume"):
             volumes = await self._list("/api/v1/persistentvolumes")
-            missing |= {
-                volume["metadata"]["name"]
-                for volume in volumes
-                if volume["status"]["phase"] == "Pending"
-            }
+            pending = [volume for volume in volumes if volume["status"]["phase"] == "Pending"]
+            missing |= {volume["metadata"]["name"] for volume in pending}
         return sorted(missing)
 
     async def _nodes_and_claims_ready(self, by_kind: Mapping[str, list[Document]]) -> list[str]:
         """New nodes carry a taint until a controller has seen them ready; a claim is bound, or it is said why not."""
         declared = {node["metadata"]["name"]: node for node in by_kind.get("Node", [])}
-        missing = [
-            node["metadata"]["name"]
-            for node in await self._list("/api/v1/nodes")
-            if node["metadata"]["name"] in declared
-            and not _is_settled(node, declared[node["metadata"]["name"]])
-        ]
+        nodes = {node["metadata"]["name"]: node for node in await self._list("/api/v1/nodes")}
+        found = declared.keys() & nodes.keys()
+        missing = [name for name in found if not _is_settled(nodes[name], declared[name])]
         if wanted := {_place(claim) for claim in by_kind.get("PersistentVolumeClaim", [])}:
             claims, events = await asyncio.gather(
                 *map(self._list, ("/api/v1/persistentvolumeclaims", "/api/v1/events"))
             )
-            said = {
-                _place({"metadata": event["involvedObject"]})
-                for event in events
-                if _is_about_claim(event)
-            }
+            about = [event["involvedObject"] for event in events if _is_about_claim(event)]
+            said = {_place({"metadata": metadata}) for metadata in about}
             said |= {_place(claim) for claim in claims if claim["status"].get("phase") == "Bound"}
             missing += ["/".join(place) for place in wanted - said]
         return missing
@@ -220,14 +191,9 @@ class Oracle:
         quiet, before = 0, None
         while quiet < QUIET_POLLS:
             if time.monotonic() > deadline:
-                open_ends = [
-                    (key, outcomes[key])
-                    for key in map(key_of, workloads)
-                    if not _is_answered(key, outcomes)
-                ]
-                raise OracleError(
-                    f"not settled after {SETTLE_SECONDS} s: {open_ends[:5] or 'pods in the queue'}"
-                )
+                unanswered = [key for key in outcomes if not _is_answered(key, outcomes)]
+                open_ends = [(key, outcomes[key]) for key in unanswered[:5]] or "pods in the queue"
+                raise OracleError(f"not settled after {SETTLE_SECONDS} s: {open_ends}")
             await asyncio.sleep(POLL_SECONDS)
             if not await self._scheduler_is_idle():
                 quiet = 0
@@ -241,9 +207,8 @@ class Oracle:
     async def _scheduler_is_idle(self) -> bool:
         async with self._session.get(self._metrics) as response:
             text = await response.text()
-        pending = dict(
-            re.findall(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)', text, re.MULTILINE)
-        )
+        line = r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)'
+        pending = dict(re.findall(line, text, re.MULTILINE))
         return float(pending.get("active", 0)) == float(pending.get("backoff", 0)) == 0
 
     async def _observe(self, workloads: Sequence[Document], outcomes: dict[Key, Outcome]) -> None:
@@ -260,13 +225,11 @@ class Oracle:
         for pod in pods:
             if outcome := outcomes.get(_workload_of(pod)):
                 _count(pod, outcome)
-        short = [
-            workload
-            for workload in workloads
-            if not _is_answered(key_of(workload), outcomes)
-            and not outcomes[key_of(workload)].waiting
-        ]
-        await _all(self._ask_why(workload, outcomes[key_of(workload)]) for workload in short)
+        answers = [(each, key_of(each)) for each in workloads]
+        short = [(each, key) for each, key in answers if not _is_answered(key, outcomes)]
+        await _all(
+            self._ask_why(each, outcomes[key]) for each, key in short if not outcomes[key].waiting
+        )
 
     async def _ask_why(self, workload: Document, outcome: Outcome) -> None:
         """Learn why pods are missing: ask the API server whether it would take one more, without creating it.
@@ -308,9 +271,8 @@ async def connect(rehearsal: Rehearsal) -> AsyncIterator[Oracle]:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
     # On one machine, compressing costs more than it saves.
     headers = {"Accept-Encoding": "identity"}
-    async with aiohttp.ClientSession(
-        access.server, connector=connector, headers=headers
-    ) as session:
+    session = aiohttp.ClientSession(access.server, connector=connector, headers=headers)
+    async with session:
         yield Oracle(rehearsal, session)
 
 
@@ -368,12 +330,7 @@ def _endless(workload: Document) -> Document:
     workload = copy.deepcopy(workload)
     if workload["kind"] == "CronJob":
         job = workload["spec"]["jobTemplate"]
-        workload = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": workload["metadata"],
-            "spec": job["spec"],
-        }
+        workload = _made("batch/v1", "Job", workload["metadata"], spec=job["spec"])
     if workload["kind"] == "Job":
         metadata = pod_template(workload).setdefault("metadata", {})
         metadata.setdefault("annotations", {})["pod-complete.stage.kwok.x-k8s.io/delay"] = "24h"
@@ -387,9 +344,8 @@ def _expected(workload: Document) -> int:
         case "Pod":
             return 1
         case "Job":
-            return min(
-                spec.get("parallelism", 1), spec.get("completions", spec.get("parallelism", 1))
-            )
+            parallelism = spec.get("parallelism", 1)
+            return min(parallelism, spec.get("completions", parallelism))
         case "DaemonSet":
             return -1
         case _:
@@ -400,42 +356,27 @@ def _next_objects(workload: Document) -> list[Document]:
     """What the workload's controller would create next."""
     if workload["kind"] == "Pod":
         return []
-    metadata = {
-        "generateName": workload["metadata"]["name"] + "-",
-        "namespace": workload["metadata"]["namespace"],
-    }
+    own = workload["metadata"]
+    metadata = {"generateName": f"{own['name']}-", "namespace": own["namespace"]}
     template = pod_template(workload)
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": template["metadata"] | metadata,
-        "spec": template["spec"],
-    }
+    pod = _made("v1", "Pod", template["metadata"] | metadata, spec=template["spec"])
     match workload["kind"]:
         case "Deployment":
             spec = {"replicas": 0, "selector": workload["spec"]["selector"], "template": template}
-            return [
-                pod,
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec},
-            ]
+            return [pod, _made("apps/v1", "ReplicaSet", metadata, spec=spec)]
         case "StatefulSet" | "DaemonSet":
-            revision = {
-                "apiVersion": "apps/v1",
-                "kind": "ControllerRevision",
-                "metadata": metadata,
-            } | {"data": {}, "revision": 1}
+            revision = _made("apps/v1", "ControllerRevision", metadata, data={}, revision=1)
             claims = [
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": metadata,
-                    "spec": claim["spec"],
-                }
+                _made("v1", "PersistentVolumeClaim", metadata, spec=claim["spec"])
                 for claim in workload["spec"].get("volumeClaimTemplates", [])
             ]
             return [pod, revision, *claims]
         case _:
             return [pod]
+
+
+def _made(version: str, kind: str, metadata: Document, **fields: Any) -> Document:
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
 # --- Reading

@@ -47,10 +47,8 @@ class Answers:
     def _keep(
         self, number: int, cases: Sequence[Case], answers: Iterable[Sequence[Outcome]]
     ) -> None:
-        new = {
-            self._key(case): [asdict(outcome) for outcome in outcomes]
-            for case, outcomes in zip(cases, answers, strict=True)
-        }
+        keys = map(self._key, cases)
+        new = {key: [*map(asdict, outcomes)] for key, outcomes in zip(keys, answers, strict=True)}
         file = self._folder / f"batch-{number}-{self._key(cases[0])}.json"
         unfinished = file.with_suffix(".part")
         unfinished.write_text(json.dumps(new))
@@ -70,16 +68,13 @@ def keep(case: Case, comparison: Comparison, folder: Path) -> Path:
             answers = replica.try_out(candidates, folder)
         except OracleError:
             return [False] * len(candidates)
-        return [
-            not compare(c, outcomes).agrees for c, outcomes in zip(candidates, answers, strict=True)
-        ]
+        return [not compare(*pair).agrees for pair in zip(candidates, answers, strict=True)]
 
     small = shrink(case, failing)
     name = f"{case.rule}-{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
     answer = "placed every pod" if comparison.placed else "did not place every pod"
-    write(
-        small, REGRESSIONS / name, f"The scheduler {answer}; planning said: {comparison.verdict}."
-    )
+    words = f"The scheduler {answer}; planning said: {comparison.verdict}."
+    write(small, REGRESSIONS / name, words)
     return REGRESSIONS / name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Case, Document, pod_template
@@ -22,11 +23,7 @@ def shrink(case: Case, failing: Callable[[Sequence[Case]], Sequence[bool]]) -> C
     """
     while True:
         candidates = list(_smaller(case))[:MOST_CANDIDATES]
-        failed = [
-            candidate
-            for candidate, fails in zip(candidates, failing(candidates), strict=True)
-            if fails
-        ]
+        failed = [*compress(candidates, failing(candidates))]
         if not failed:
             return case
         case = min(failed, key=lambda candidate: len(str(candidate)))
@@ -63,9 +60,8 @@ def _smaller_documents(document: Document) -> Iterable[Document]:
 
 def _smaller_pods(document: Document) -> Iterable[Document]:
     template = pod_template(document)
-    for spec in _with_less(
-        template["spec"], [], keep=("containers", "restartPolicy", "nodeSelector")
-    ):
+    kept = ("containers", "restartPolicy", "nodeSelector")
+    for spec in _with_less(template["spec"], [], keep=kept):
         changed = copy.deepcopy(document)
         pod_template(changed)["spec"] = spec
         yield changed
@@ -81,22 +77,19 @@ def _with_less(tree: Document, path: Sequence[str], keep: Sequence[str] = ()) ->
 
 
 def _places(tree: Any, keep: Sequence[str] = ()) -> Iterable[list[Any]]:
-    items = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree)
-        if isinstance(tree, list)
-        else ()
-    )
-    for key, value in items:
+    for key, value in _items(tree):
         if key in keep:
             continue
         yield [key]
-        yield from (
-            [key, *rest]
-            for rest in _places(value)
-            if rest[-1] in _OPTIONAL or isinstance(rest[-1], int)
-        )
+        for rest in _places(value):
+            if rest[-1] in _OPTIONAL or isinstance(rest[-1], int):
+                yield [key, *rest]
+
+
+def _items(tree: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(tree, dict):
+        return tree.items()
+    return enumerate(tree) if isinstance(tree, list) else ()
 
 
 def _at(tree: Any, path: Iterable[Any]) -> Any:
@@ -107,19 +100,9 @@ def _at(tree: Any, path: Iterable[Any]) -> Any:
 
 _OPTIONAL = frozenset(
     {
-        "annotations",
-        "effect",
-        "hostIP",
-        "limits",
-        "matchFields",
-        "minDomains",
-        "nodeAffinity",
-        "nodeAffinityPolicy",
-        "nodeTaintsPolicy",
-        "podAffinity",
-        "podAntiAffinity",
-        "protocol",
-        "tolerationSeconds",
+        *("annotations", "effect", "hostIP", "limits", "matchFields", "minDomains", "protocol"),
+        *("nodeAffinity", "nodeAffinityPolicy", "nodeTaintsPolicy", "podAffinity"),
+        *("podAntiAffinity", "tolerationSeconds"),
     }
 )
 """Fields that an object is valid without."""

@@ -16,6 +16,7 @@ from tests.differential.schema.comparing import compare, features
 from tests.differential.schema.generator import case
 from tests.differential.schema.oracle import Run
 from tests.differential.schema.run import Runs
+from tests.factories import cluster_wide
 from tests.support.trials import sizes
 
 HERE = Path(__file__).parent
@@ -27,17 +28,14 @@ def runs(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def regressions() -> list[list[dict[str, Any]]]:
-    return [
-        list(yaml.safe_load_all(path.read_text()))
-        for path in sorted(proof.REGRESSIONS.glob("*.yaml"))
-    ]
+    paths = sorted(proof.REGRESSIONS.glob("*.yaml"))
+    return [list(yaml.safe_load_all(path.read_text())) for path in paths]
 
 
 def test_regressions_agree(runs: Runs) -> None:
     cases = regressions()
-    wrong = [
-        compare(*pair).wrong for pair in zip(cases, runs.of(cases, "regressions"), strict=True)
-    ]
+    answers = runs.of(cases, "regressions")
+    wrong = [compare(*pair).wrong for pair in zip(cases, answers, strict=True)]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
@@ -47,10 +45,8 @@ def test_cases_settle_and_tell(count: int, runs: Runs) -> None:
     found = [compare(*pair) for pair in zip(cases, runs.of(cases, f"test{count}"), strict=True)]
     outcomes = [comparison.outcome for comparison in found]
     assert outcomes.count("unsettled") <= 1
-    assert (
-        min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused"))
-        >= count // 10
-    )
+    fewest = min(outcomes.count(outcome) for outcome in ("runs", "waits", "refused"))
+    assert fewest >= count // 10
 
 
 class Busy:
@@ -65,10 +61,8 @@ class Busy:
 def test_of_a_case_that_never_rests_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "AT_MOST_SECONDS", 0.1)
     asked = oracle.Oracle(Busy(), None)  # pyright: ignore[reportArgumentType]
-    cases = [
-        oracle._instance([{"kind": "Namespace", "metadata": {"name": "case0"}}], name, False)
-        for name in "ab"
-    ]
+    space = {"kind": "Namespace", "metadata": {"name": "case0"}}
+    cases = [oracle._instance([space], name, False) for name in "ab"]
     asked._changed["a"] = time.monotonic()
     asyncio.run(asked._settle(cases))
     assert [bool(case.run.unsettled) for case in cases] == [True, False]
@@ -81,21 +75,10 @@ def test_a_case_is_always_the_same(runs: Runs) -> None:
 
 def test_cases_reach_fields_that_no_rule_is_about(runs: Runs) -> None:
     found = {name for number in range(400) for name in features(case(runs.schema(), number))}
-    assert found >= {
-        "pod.hostPID",
-        "pod.schedulingGates",
-        "pod.resourceClaims",
-        "volume.iscsi",
-        "container.lifecycle",
-    }
-    assert found >= {
-        "Job",
-        "CronJob",
-        "ReplicationController",
-        "DaemonSet",
-        "ResourceSlice",
-        "RuntimeClass",
-    }
+    assert found >= {"pod.hostPID", "pod.schedulingGates", "pod.resourceClaims"}
+    assert found >= {"volume.iscsi", "container.lifecycle"}
+    assert found >= {"Job", "CronJob", "ReplicationController", "DaemonSet"}
+    assert found >= {"ResourceSlice", "RuntimeClass"}
 
 
 @pytest.mark.parametrize(
@@ -110,19 +93,12 @@ def test_cases_reach_fields_that_no_rule_is_about(runs: Runs) -> None:
     ],
 )
 def test_what_counts_as_wrong(verdict: str, answers: list[Run], is_wrong: bool) -> None:
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "case0-n0"},
-        "status": {"allocatable": {"cpu": "1", "pods": "10"}},
-    }
+    offered = {"allocatable": {"cpu": "1", "pods": "10"}}
+    node = cluster_wide("v1", "Node", "case0-n0", status=offered)
     resources = {"requests": {"cpu": "1" if verdict == "fits" else "2"}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "w", "namespace": "case0-red"},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
-    }
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    pod = cluster_wide("v1", "Pod", "w", spec=spec)
+    pod["metadata"]["namespace"] = "case0-red"
     comparison = compare([node, pod], answers)
     assert (comparison.verdict, bool(comparison.wrong)) == (verdict, is_wrong)
 
@@ -133,9 +109,8 @@ def test_shrinking_leaves_only_what_matters() -> None:
     def fails(documents: list[dict[str, object]]) -> bool:
         return "2" in str(documents)
 
-    assert shrinking.shrink(case, lambda cases: [fails(each) for each in cases], fails) == [
-        {"kind": "Pod", "spec": {"a": [2]}}
-    ]
+    small = shrinking.shrink(case, lambda cases: [fails(each) for each in cases], fails)
+    assert small == [{"kind": "Pod", "spec": {"a": [2]}}]
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("schema/*.py")), ids=lambda path: path.stem)
@@ -148,9 +123,8 @@ def test_it_shares_nothing_with_the_first_generator(path: Path) -> None:
         for name in node.names
     }
     shared = ("tests.differential.schema.", "tests.differential.control_plane")
-    assert not [
-        name for name in imported if name.startswith("tests.") and not name.startswith(shared)
-    ]
+    ours = [name for name in imported if name.startswith("tests.")]
+    assert not [name for name in ours if not name.startswith(shared)]
     if path.stem in ("oracle", "wanted", "client", "generator", "typed", "unions", "values"):
         assert not [name for name in imported if "planning" in name]
 

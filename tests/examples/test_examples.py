@@ -67,9 +67,7 @@ JUDGED_LIVE = {"deepseek-two-nodes", "research-cluster"}
 def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
     checkout = copy_checkout()
     project = ["--project", f"examples/{example}"]
-    has_pools = "NodePool" in "".join(
-        path.read_text() for path in (EXAMPLES / example).glob("*.py")
-    )
+    has_pools = any("NodePool" in path.read_text() for path in (EXAMPLES / example).glob("*.py"))
     own = f"examples/{example}/nodes.yaml"
     nodes = [] if has_pools else ["--nodes", own if (CHECKOUT / own).exists() else NODES]
     try:
@@ -79,10 +77,9 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
         shown = {f"{w['kind']} {w['name']}": (w["state"], w["nodes"]) for w in workloads}
         assert shown.keys() == SHOWS[example].keys()
         for workload, (state, node) in SHOWS[example].items():
-            assert shown[workload][0] == state
-            assert all(name.startswith(node) for name in shown[workload][1]) and bool(
-                shown[workload][1]
-            ) == bool(node)
+            found, nodes = shown[workload]
+            assert found == state
+            assert all(name.startswith(node) for name in nodes) and bool(nodes) == bool(node)
         if example in JUDGED_LIVE:
             folder = checkout.root / "examples" / example
             live = judge_documents(dumped(Api(Access(Rehearsal.of("dev", folder).kubeconfig))))
@@ -106,10 +103,8 @@ def test_a_file_without_nodes_is_refused(text: str, says: str, tmp_path: Path) -
 
 
 def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
-    taints = [
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
-        {"key": "ours", "effect": "NoSchedule"},
-    ]
+    keys = ("node.kubernetes.io/not-ready", "ours")
+    taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
     original = node(
         metadata={"name": "a", "uid": "1", "labels": {"zone": "z"}, "annotations": {"csi": "x"}},
         spec={"providerID": "gce://x", "taints": taints},
@@ -133,9 +128,8 @@ def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
 def test_the_typescript_example_uses_what_the_schema_has() -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"]
     source = (EXAMPLES / "typescript" / "index.ts").read_text()
-    used = re.findall(
-        r"new ml\.(\w+)\(\"[\w-]+\", \{(.*?)\}(?:, \{ dependsOn.*?)?\);", source, re.DOTALL
-    )
+    made = r"(?s)new ml\.(\w+)\(\"[\w-]+\", \{(.*?)\}(?:, \{ dependsOn.*?)?\);"
+    used = re.findall(made, source)
     assert [name for name, _ in used] == ["TeamNamespace", "TrainingJob"]
     for name, arguments in used:
         known = schema[f"ml-foundations:index:{name}"]["inputProperties"]

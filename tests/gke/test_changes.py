@@ -10,7 +10,7 @@ from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import Diff, Resource, State
 
-from tests.gke.building import POOL
+from tests.gke.building import POOL, WEEKEND_8H
 from tests.support.declaring import declared, inputs
 
 CLUSTER: Any = {"project": "project", "location": "us-central1"}
@@ -63,21 +63,10 @@ CLUSTER_IN_PLACE = {
     "endpoint": {"endpoint": "private"},
     "authorized networks": {"authorized_networks": {"office": "203.0.113.0/24"}},
     "secrets key": {"secrets_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
-    "add-ons": {
-        "filestore": True,
-        "lustre": True,
-        "parallelstore": True,
-        "stateful_ha": True,
-        "gcs_fuse": False,
-    },
+    "add-ons": dict.fromkeys(("filestore", "lustre", "parallelstore", "stateful_ha"), True)
+    | {"gcs_fuse": False},
     "logs and metrics": {"logging": ["SYSTEM_COMPONENTS"], "monitoring": ["SYSTEM_COMPONENTS"]},
-    "maintenance": {
-        "maintenance_window": {
-            "start_time": "2026-01-03T02:00:00Z",
-            "end_time": "2026-01-03T10:00:00Z",
-            "recurrence": "FREQ=DAILY",
-        }
-    },
+    "maintenance": {"maintenance_window": WEEKEND_8H | {"recurrence": "FREQ=DAILY"}},
     "zones": {"node_zones": ["us-central1-a"]},
     "groups": {"security_group": "gke-security-groups@example.com"},
     "protection": {"deletion_protection": False},
@@ -100,9 +89,8 @@ def cluster(changes: Any) -> dict[str, Any]:
 
 def compared(request: Any) -> dict[str, Any]:
     """The inputs that the engine compares: those whose changes are ignored are not among them."""
-    return {
-        key: value for key, value in inputs(request).items() if key not in request.ignoreChanges
-    }
+    given = inputs(request)
+    return {key: given[key] for key in given if key not in request.ignoreChanges}
 
 
 def compare(tmp_path: Path, token: str, before: dict[str, Any], after: dict[str, Any]) -> Diff:

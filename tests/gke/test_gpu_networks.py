@@ -16,14 +16,10 @@ from tests.gke import networks
 from tests.gke.networks import A3_HIGH, A3_MEGA, A3_ULTRA, A4, POOLS
 from tests.support.declaring import declared, inputs
 from tests.support.golden import GOLDEN, holds, whole
+from tests.support.refusing import refusal
 
-COMMON: Any = {
-    "project": "project",
-    "location": "us-central1",
-    "cluster_name": "ml",
-    "node_service_account": "s",
-    "pool_name": "gpus",
-}
+COMMON: Any = {"project": "project", "location": "us-central1", "cluster_name": "ml"}
+COMMON |= {"node_service_account": "s", "pool_name": "gpus"}
 TWO_ZONES = {"zones": ["us-central1-a", "us-central1-b"]}
 MULTI: Any = {"gpu_network": "multi-network"}
 NETWORKS = [{"network": f"gpu-{index}", "subnetwork": f"gpu-{index}"} for index in range(9)]
@@ -37,10 +33,14 @@ def made(case: str) -> dict[str, Any]:
     return declared(lambda: networks.pool(networks.cluster(), case))
 
 
+def waits_for(request: Any) -> set[str]:
+    """The names of the resources that a request depends on."""
+    return {urn.rpartition("::")[2] for urn in request.dependencies}
+
+
 def described(request: Any) -> dict[str, Any]:
     """A child with its inputs, and the other children that it waits for."""
-    after = [urn.rpartition("::")[2] for urn in request.dependencies]
-    own = sorted(name for name in after if name.startswith("gpus-"))
+    own = sorted(name for name in waits_for(request) if name.startswith("gpus-"))
     return {"name": request.name, "type": request.type, "inputs": inputs(request), "after": own}
 
 
@@ -63,19 +63,14 @@ def test_the_pool_is_in_the_networks_of_its_interfaces_in_their_order(case: str)
     assert len(configs) == fabric.interfaces
     for index, names in enumerate(configs, start=1):
         parameters = inputs(requests[f"gpus-eth{index}-parameters"])["spec"]
-        assert (parameters["vpc"], parameters["vpcSubnet"]) == (
-            names["network"],
-            names["subnetwork"],
-        )
+        network, mode = names["network"].removeprefix("ml-gpus-"), fabric.device_mode
+        assert parameters["vpc"] == names["network"]
+        assert parameters["vpcSubnet"] == names["subnetwork"]
         subnetwork = inputs(requests[f"gpus-eth{index}-subnetwork"])
         assert subnetwork["name"] == names["subnetwork"]
-        assert (
-            subnetwork["network"]
-            == f"link/gpus-{names['network'].removeprefix('ml-gpus-')}-network"
-        )
-        assert parameters["deviceMode"] == (
-            "NetDevice" if index <= fabric.extra_interfaces else fabric.device_mode
-        )
+        assert subnetwork["network"] == f"link/gpus-{network}-network"
+        is_extra = index <= fabric.extra_interfaces
+        assert parameters["deviceMode"] == ("NetDevice" if is_extra else mode)
 
 
 def test_an_rdma_network_has_the_profile_of_the_zone_and_no_firewall() -> None:
@@ -94,14 +89,14 @@ def test_the_pool_comes_after_its_networks_and_workloads_come_after_all() -> Non
         TeamNamespace("team", cluster=cluster, gpus=8, cpu="8", memory="8Gi", storage="1Gi")
 
     requests = declared(program)
-    after = {urn.rpartition("::")[2] for urn in requests["gpus-pool"].dependencies}
+    after = waits_for(requests["gpus-pool"])
     assert {"gpus-eth8", "gpus-eth8-subnetwork", "gpus-eth8-firewall", "system-pool"} <= after
     own, others = requests["gpus-eth1"].provider, requests["team-namespace"].provider
     assert "::ml-kubernetes-node-pools::" in own
     assert "::ml-kubernetes::" in others
-    awaited = {urn.rpartition("::")[2] for urn in requests["ml-kubernetes"].dependencies}
+    awaited = waits_for(requests["ml-kubernetes"])
     assert {"gpus-pool", "gpus-eth8", "gpus-nccl-plugin", "system-pool"} <= awaited
-    awaited = {urn.rpartition("::")[2] for urn in requests["ml-kubernetes-node-pools"].dependencies}
+    awaited = waits_for(requests["ml-kubernetes-node-pools"])
     assert not {name for name in awaited if name.startswith(("gpus", "system"))}
 
 
@@ -175,83 +170,73 @@ def test_two_pools_of_a_cluster_have_separate_objects() -> None:
     assert not names("one") & names("two")
 
 
-REFUSED: dict[str, tuple[Any, Any, str, str]] = {
-    "a machine without such a network": (
+def refused(base: Any, field: str, fix: str, **changes: Any) -> tuple[Any, Any, str, str]:
+    """A row: what is right, what makes it wrong, and the argument that is refused with a fix."""
+    return base, changes, field, fix
+
+
+REFUSED = {
+    "a machine without such a network": refused(
         {"machine_type": "a2-highgpu-8g", "max_nodes": 4},
-        {"gpu_network": "auto"},
         "gpu_network",
         "a3-highgpu-8g, a3-edgegpu-8g, a3-megagpu-8g, a3-ultragpu-8g or a4-highgpu-8g",
+        gpu_network="auto",
     ),
-    "a range for the networks of another pool": (
+    "a range for the networks of another pool": refused(
         A3_MEGA | MULTI | {"network_pool": "reserved"},
-        {"gpu_network_cidr": "172.24.0.0/14"},
         "gpu_network_cidr",
         "reserved creates these",
+        gpu_network_cidr="172.24.0.0/14",
     ),
-    "networks of another pool, but none": (
-        A3_MEGA,
-        {"network_pool": "reserved"},
-        "network_pool",
-        "set gpu_network",
+    "networks of another pool, but none": refused(
+        A3_MEGA, "network_pool", "set gpu_network", network_pool="reserved"
     ),
-    "claimed interfaces on A3 Mega": (A3_MEGA, {"gpu_network": "managed"}, "gpu_network", "TCPXO"),
-    "claimed interfaces on A3 High": (A3_HIGH, {"gpu_network": "managed"}, "gpu_network", "TCPX"),
-    "RDMA in two zones": (A3_ULTRA, MULTI | TWO_ZONES, "zones", "are 2 zones"),
-    "RDMA in any zone": (A4, {"gpu_network": "auto", "zones": None}, "zones", "are not set"),
-    "Ubuntu": (A3_MEGA, MULTI | {"image": "ubuntu"}, "image", "leave it out"),
-    "networks of both kinds": (
-        A3_MEGA,
-        MULTI | {"additional_networks": NETWORKS[:8]},
-        "additional_networks",
-        "leave one",
+    "claimed interfaces on A3 Mega": refused(
+        A3_MEGA, "gpu_network", "TCPXO", gpu_network="managed"
     ),
-    "a ninth network of A3 Mega": (
-        A3_MEGA,
-        {"additional_networks": NETWORKS},
-        "additional_networks",
-        "leave out 1",
+    "claimed interfaces on A3 High": refused(A3_HIGH, "gpu_network", "TCPX", gpu_network="managed"),
+    "RDMA in two zones": refused(A3_ULTRA, "zones", "are 2 zones", **MULTI, **TWO_ZONES),
+    "RDMA in any zone": refused(A4, "zones", "are not set", gpu_network="auto", zones=None),
+    "Ubuntu": refused(A3_MEGA, "image", "leave it out", **MULTI, image="ubuntu"),
+    "networks of both kinds": refused(
+        A3_MEGA, "additional_networks", "leave one", **MULTI, additional_networks=NETWORKS[:8]
     ),
-    "a cluster without multi-networking": (
-        A3_MEGA,
-        MULTI | {"multi_networking": False},
-        "gpu_network",
-        "multi_networking to true",
+    "a ninth network of A3 Mega": refused(
+        A3_MEGA, "additional_networks", "leave out 1", additional_networks=NETWORKS
     ),
-    "additional networks without multi-networking": (
+    "a cluster without multi-networking": refused(
+        A3_MEGA, "gpu_network", "multi_networking to true", **MULTI, multi_networking=False
+    ),
+    "additional networks without multi-networking": refused(
         A3_MEGA,
-        {"additional_networks": NETWORKS[:8], "multi_networking": False},
         "additional_networks",
         "multi_networking to true",
+        additional_networks=NETWORKS[:8],
+        multi_networking=False,
     ),
-    "addresses without networks": (
-        A3_MEGA,
-        {"gpu_network_cidr": "172.24.0.0/14"},
-        "gpu_network_cidr",
-        "set gpu_network",
+    "addresses without networks": refused(
+        A3_MEGA, "gpu_network_cidr", "set gpu_network", gpu_network_cidr="172.24.0.0/14"
     ),
-    "addresses of GKE's own networks": (
+    "addresses of GKE's own networks": refused(
         A4,
-        {"gpu_network": "managed", "gpu_network_cidr": "172.24.0.0/14"},
         "gpu_network_cidr",
         "leave it out",
+        gpu_network="managed",
+        gpu_network_cidr="172.24.0.0/14",
     ),
-    "too small a range": (
-        A3_MEGA,
-        MULTI | {"gpu_network_cidr": "192.168.0.0/26"},
-        "gpu_network_cidr",
-        "/8 to a /25",
+    "too small a range": refused(
+        A3_MEGA, "gpu_network_cidr", "/8 to a /25", **MULTI, gpu_network_cidr="192.168.0.0/26"
     ),
-    "more nodes than addresses": (
+    "more nodes than addresses": refused(
         A3_MEGA,
-        MULTI | {"gpu_network_cidr": "192.168.0.0/23", "max_nodes": 29},
         "gpu_network_cidr",
         "up to 29 nodes",
+        **MULTI,
+        gpu_network_cidr="192.168.0.0/23",
+        max_nodes=29,
     ),
-    "names that are too long": (
-        A3_MEGA,
-        MULTI | {"cluster_name": "c" * 19, "pool_name": "p" * 39},
-        "pool_name",
-        "64 characters",
+    "names that are too long": refused(
+        A3_MEGA, "pool_name", "64 characters", **MULTI, cluster_name="c" * 19, pool_name="p" * 39
     ),
 }
 ALLOWED: dict[str, tuple[Any, Any]] = {
@@ -277,9 +262,7 @@ ALLOWED: dict[str, tuple[Any, Any]] = {
 def test_what_cannot_work_is_refused_with_a_fix(case: str) -> None:
     base, changes, field, fix = REFUSED[case]
     spec(base)
-    with pytest.raises(pulumi.InputPropertiesError) as caught:
-        spec(base | changes)
-    lines = [line.strip() for line in str(caught.value).splitlines()]
+    lines = [line.strip() for line in refusal(spec, base | changes).splitlines()]
     assert [line for line in lines if line.startswith(f"{field}: ") and fix in line], lines
     assert len(lines) == 2, lines
 
@@ -353,5 +336,5 @@ def test_a_second_pool_may_use_the_same_networks() -> None:
     selector = inputs(requests["spot-nccl-plugin"])["spec"]["template"]["spec"]["nodeSelector"]
     assert selector["cloud.google.com/gke-nodepool"] == "spot"
     # The networks of the first pool exist before the second pool, and are deleted after it.
-    waits = {urn.rpartition("::")[2] for urn in requests["spot-pool"].dependencies}
+    waits = waits_for(requests["spot-pool"])
     assert {"gpus-eth1-subnetwork", "gpus-eth8", "spot-nccl-plugin"} <= waits

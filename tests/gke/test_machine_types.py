@@ -64,10 +64,9 @@ def test_every_machine_type_has_its_gpu_and_disks() -> None:
 
 
 def test_every_price_is_of_something_in_the_catalog() -> None:
+    known = MACHINE_TYPES.keys() | GPUS.keys() | DISK_TYPES.keys()
     for row in rows("prices.csv"):
-        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS or row["name"] in DISK_TYPES, (
-            row["name"]
-        )
+        assert row["name"] in known, row["name"]
         assert row["source"], row["name"]
         assert date.fromisoformat(row["source_date"]).year >= 2026, row["name"]
         amounts = [Decimal(row[region]) for region in row if region.count("-") == 1 and row[region]]
@@ -93,34 +92,16 @@ def test_a_price_is_that_of_the_region_or_unknown(
 
 def test_the_price_of_attached_gpus_is_added_in_their_region() -> None:
     host = machine_type("n1-standard-8")
-    assert host.price("us-central1", "nvidia-tesla-t4", 2) == Decimal("0.38") + 2 * Decimal("0.35")
-    assert host.price("australia-southeast1", "nvidia-tesla-t4", 2) == Decimal(
-        "0.5392"
-    ) + 2 * Decimal("0.44")
-    assert host.price("us-central1", "nvidia-tesla-t4", 2, spot=True) == Decimal(
-        "0.134"
-    ) + 2 * Decimal("0.175")
-    assert host.price("us-south1", "nvidia-tesla-t4", 2) is None
+    two = ("nvidia-tesla-t4", 2)
+    assert host.price("us-central1", *two) == Decimal("0.38") + 2 * Decimal("0.35")
+    assert host.price("australia-southeast1", *two) == Decimal("0.5392") + 2 * Decimal("0.44")
+    assert host.price("us-central1", *two, spot=True) == Decimal("0.134") + 2 * Decimal("0.175")
+    assert host.price("us-south1", *two) is None
 
 
 _FAMILIES = (
-    "e2",
-    "n1",
-    "n2",
-    "n2d",
-    "n4",
-    "c2",
-    "c2d",
-    "c3",
-    "c3d",
-    "c4",
-    "c4a",
-    "c4d",
-    "t2d",
-    "t2a",
-    "h3",
-    "h4d",
-    "z3",
+    *("e2", "n1", "n2", "n2d", "n4", "c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d"),
+    *("t2d", "t2a", "h3", "h4d", "z3"),
 )
 
 
@@ -135,25 +116,19 @@ def test_shared_cores_leave_less_to_pods() -> None:
 
 
 def test_a_shape_that_is_declared_is_a_machine_type() -> None:
-    declared = {
-        "ml-foundations/vcpus": "96",
-        "ml-foundations/memory-gib": "7.5",
-        "ml-foundations/arch": "arm64",
-    }
+    shape = {"vcpus": "96", "memory-gib": "7.5", "arch": "arm64"}
+    declared = {f"ml-foundations/{key}": value for key, value in shape.items()}
     machine = machine_type("z9-standard-96", declared)
     assert (machine.vcpus, machine.memory_gib, machine.arch) == (96, Fraction(15, 2), "arm64")
     assert 8 in machine.gpu_counts("nvidia-b200")
     assert machine.attaches("pd-ssd") is None
     assert machine_type("e2-medium", declared).vcpus == 2
-    for wrong in (
-        {},
-        declared | {"ml-foundations/vcpus": "many"},
-        declared | {"ml-foundations/memory-gib": "7.5G"},
-    ):
-        with pytest.raises(
-            UnknownNameError, match=r"z9-standard-96' is not in the catalog.* declare its shape"
-        ):
-            machine_type("z9-standard-96", wrong)
+    unknown = r"z9-standard-96' is not in the catalog.* declare its shape"
+    for wrong in ({"ml-foundations/vcpus": "many"}, {"ml-foundations/memory-gib": "7.5G"}):
+        with pytest.raises(UnknownNameError, match=unknown):
+            machine_type("z9-standard-96", declared | wrong)
+    with pytest.raises(UnknownNameError, match=unknown):
+        machine_type("z9-standard-96", {})
 
 
 @pytest.mark.parametrize(
@@ -202,10 +177,8 @@ def test_every_alias_names_its_own_gpu() -> None:
 
 
 def test_an_unknown_machine_type_is_a_key_error_with_near_names() -> None:
-    with pytest.raises(
-        KeyError,
-        match=r"machine type 'a3-highgpu-9g' is not in the catalog\. Did you mean .*a3-highgpu-8g",
-    ):
+    unknown = r"machine type 'a3-highgpu-9g' is not in the catalog\. Did you mean .*a3-highgpu-8g"
+    with pytest.raises(KeyError, match=unknown):
         machine_type("a3-highgpu-9g")
     with pytest.raises(UnknownNameError, match="declare its shape"):
         machine_type("?")

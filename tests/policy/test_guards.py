@@ -33,11 +33,8 @@ def job(**spec: Any) -> dict[str, Any]:
 def server(replicas: int = 1, **spec: Any) -> dict[str, Any]:
     template = {"metadata": {"labels": {"app": "chat"}}, "spec": pod_spec(**spec)}
     metadata = {"name": "chat", "namespace": "ml"}
-    return {
-        "kind": "Deployment",
-        "metadata": metadata,
-        "spec": {"replicas": replicas, "template": template},
-    }
+    spec = {"replicas": replicas, "template": template}
+    return {"kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
 QUOTA = {
@@ -54,12 +51,8 @@ BUDGET = {
 
 def pool(least: int) -> dict[str, Any]:
     config = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
-    return {
-        "kind": "NodePool",
-        "metadata": {"name": "l4"},
-        "nodeConfig": config,
-        "autoscaling": {"totalMinNodeCount": least},
-    }
+    made = {"kind": "NodePool", "metadata": {"name": "l4"}, "nodeConfig": config}
+    return made | {"autoscaling": {"totalMinNodeCount": least}}
 
 
 def with_main(item: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -71,74 +64,66 @@ def with_main(item: dict[str, Any], **changes: Any) -> dict[str, Any]:
 CPU = {"resources": {"limits": {"cpu": "1"}}}
 GPU_TOLERATION = [{"key": GPU, "operator": "Exists"}]
 
-TRIPS: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
+NO_LIMIT = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+SPOT = {"cloud.google.com/gke-spot": "true"}
+
+
+def job_of(**spec: Any) -> dict[str, Any]:
+    """A Job whose pod has other fields."""
+    return job(template={"spec": pod_spec(**spec)})
+
+
+def tripped(words: str, *objects: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """Objects that trip a guard, and what it says of them."""
+    return [*objects], words
+
+
+TRIPS = {
     "image-pinned": [
-        ([with_main(job(), image="pytorch"), QUOTA], "has no tag"),
-        ([with_main(job(), image="registry:5000/a/pytorch:latest"), QUOTA], "the tag latest"),
+        tripped("has no tag", with_main(job(), image="pytorch"), QUOTA),
+        tripped("the tag latest", with_main(job(), image="registry:5000/a/pytorch:latest"), QUOTA),
     ],
     "cpu-pods-off-gpu-nodes": [
-        (
-            [with_main(job(template={"spec": pod_spec(tolerations=GPU_TOLERATION)}), **CPU)],
-            "asks for no GPU",
-        )
+        tripped("asks for no GPU", with_main(job_of(tolerations=GPU_TOLERATION), **CPU))
     ],
-    "job-deadline": [([job(activeDeadlineSeconds=None), QUOTA], "no deadline")],
-    "job-ttl": [([job(ttlSecondsAfterFinished=60), QUOTA], "deletes itself")],
+    "job-deadline": [tripped("no deadline", job(activeDeadlineSeconds=None), QUOTA)],
+    "job-ttl": [tripped("deletes itself", job(ttlSecondsAfterFinished=60), QUOTA)],
     "server-without-deadline": [
-        ([server(activeDeadlineSeconds=60), QUOTA], "pods of a server end")
+        tripped("pods of a server end", server(activeDeadlineSeconds=60), QUOTA)
     ],
     "server-probes": [
-        ([with_main(server(), readinessProbe=None), QUOTA], "no container has a readiness probe")
-    ],
-    "server-disruption-budget": [
-        ([server(replicas=2), QUOTA], "2 replicas and no PodDisruptionBudget")
-    ],
-    "shared-memory": [
-        ([with_main(job(), volumeMounts=[]), QUOTA], "no memory-backed"),
-        (
-            [
-                job(
-                    template={
-                        "spec": pod_spec(
-                            volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-                        )
-                    }
-                ),
-                QUOTA,
-            ],
-            "no sizeLimit",
-        ),
-    ],
-    "spot-checkpoints": [
-        (
-            [
-                job(
-                    template={"spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})}
-                ),
-                QUOTA,
-            ],
-            "names no checkpoint",
+        tripped(
+            "no container has a readiness probe", with_main(server(), readinessProbe=None), QUOTA
         )
     ],
-    "gpu-quota": [([job()], "no quota for GPUs in the namespace ml")],
+    "server-disruption-budget": [
+        tripped("2 replicas and no PodDisruptionBudget", server(replicas=2), QUOTA)
+    ],
+    "shared-memory": [
+        tripped("no memory-backed", with_main(job(), volumeMounts=[]), QUOTA),
+        tripped("no sizeLimit", job_of(volumes=NO_LIMIT), QUOTA),
+    ],
+    "spot-checkpoints": [tripped("names no checkpoint", job_of(nodeSelector=SPOT), QUOTA)],
+    "gpu-quota": [tripped("no quota for GPUs in the namespace ml", job())],
     "pod-security": [
-        (
-            [with_main(job(), securityContext={"privileged": True}), QUOTA],
-            "must be false, not True",
+        tripped(
+            "must be false, not True", with_main(job(), securityContext={"privileged": True}), QUOTA
         ),
-        ([job(template={"spec": pod_spec(hostNetwork=True)}), QUOTA], "must be false, not True"),
-        (
-            [with_main(job(), securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), QUOTA],
+        tripped("must be false, not True", job_of(hostNetwork=True), QUOTA),
+        tripped(
             "SYS_ADMIN",
+            with_main(job(), securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+            QUOTA,
         ),
     ],
     "visible-devices": [
-        (
-            [with_main(job(), env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), QUOTA],
+        tripped(
             "sets NVIDIA_VISIBLE_DEVICES",
+            with_main(job(), env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),
+            QUOTA,
         )
     ],
-    "idle-gpu-nodes": [([pool(2)], "at least 2 GPU nodes")],
+    "idle-gpu-nodes": [tripped("at least 2 GPU nodes", pool(2))],
 }
 
 
@@ -154,17 +139,14 @@ def test_a_stack_trips_this_guard_and_no_other(guard: guards.Guard) -> None:
         assert all(words in wrong for _, _, wrong in found[guard.id])
 
 
+WITHOUT_APP = {"key": "app", "operator": "DoesNotExist"}
+
+
 @pytest.mark.parametrize(
     ("selector", "selects"),
     [
         ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["chat"]}]}, True),
-        (
-            {
-                "matchLabels": {"app": "chat"},
-                "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}],
-            },
-            False,
-        ),
+        ({"matchLabels": {"app": "chat"}, "matchExpressions": [WITHOUT_APP]}, False),
         ({}, True),
         (None, False),
     ],
@@ -173,11 +155,14 @@ def test_a_disruption_budget_selects_as_kubernetes_does(
     selector: dict[str, Any] | None, selects: bool
 ) -> None:
     (guard,) = (each for each in guards.GUARDS if each.id == "server-disruption-budget")
-    assert (
-        not list(guard.check([server(replicas=2), BUDGET | {"spec": {"selector": selector}}]))
-    ) is selects
+    budget = BUDGET | {"spec": {"selector": selector}}
+    assert (not list(guard.check([server(replicas=2), budget]))) is selects
 
 
+VERSIONS = dict.fromkeys(("Pod", "ReplicationController"), "v1")
+VERSIONS |= dict.fromkeys(("Job", "CronJob"), "batch/v1")
+VERSIONS |= dict.fromkeys(("RayCluster", "RayJob", "RayService"), "ray.io/v1")
+VERSIONS |= {"LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
 GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
     ({"requests": {GPU: "2"}}, "extended-resource-limit", f"requests 2 of {GPU} without a limit"),
     (
@@ -207,22 +192,9 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
         is_group = key.endswith("[0]")
         spec = {key.removesuffix("[0]"): [spec | {"groupName": "g"}] if is_group else spec}
         spec |= {"headGroupSpec": head} if is_group else {}
-    version = {
-        "Pod": "v1",
-        "ReplicationController": "v1",
-        "Job": "batch/v1",
-        "CronJob": "batch/v1",
-        "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
-        "RayCluster": "ray.io/v1",
-        "RayJob": "ray.io/v1",
-        "RayService": "ray.io/v1",
-    }.get(kind, "apps/v1")
-    item = {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": "train", "namespace": "ml"},
-        **spec,
-    }
+    version = VERSIONS.get(kind, "apps/v1")
+    metadata = {"name": "train", "namespace": "ml"}
+    item = {"apiVersion": version, "kind": kind, "metadata": metadata, **spec}
     verdicts = judge_program([(f"kubernetes:{version}:{kind}", item)])
     (found,) = [finding for finding in verdicts.findings if finding.rule == rule]
     assert found.severity is Severity.ERROR
@@ -233,34 +205,12 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
 @pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)
 def test_a_good_stack_trips_none(guard: guards.Guard) -> None:
     checkpoint = {"annotations": {guards.CHECKPOINT: "gs://bucket/run"}}
-    spot = job(
-        template={
-            "metadata": checkpoint,
-            "spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"}),
-        }
-    )
-    driver = {
-        "kind": "DaemonSet",
-        "metadata": {"name": "d", "namespace": "system"},
-        "spec": {
-            "template": {
-                "spec": {
-                    "containers": [
-                        {"name": "d", "image": "d:1", "securityContext": {"privileged": True}}
-                    ],
-                    "tolerations": GPU_TOLERATION,
-                }
-            }
-        },
-    }
-    privileged = {
-        "kind": "Namespace",
-        "metadata": {
-            "name": "system",
-            "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-        },
-    }
-    assert (
-        list(guard.check([job(), spot, server(2), BUDGET, QUOTA, pool(0), driver, privileged]))
-        == []
-    )
+    spot = job(template={"metadata": checkpoint, "spec": pod_spec(nodeSelector=SPOT)})
+    installer = {"name": "d", "image": "d:1", "securityContext": {"privileged": True}}
+    on_gpus = {"containers": [installer], "tolerations": GPU_TOLERATION}
+    driver = {"kind": "DaemonSet", "metadata": {"name": "d", "namespace": "system"}}
+    driver |= {"spec": {"template": {"spec": on_gpus}}}
+    level = {"pod-security.kubernetes.io/enforce": "privileged"}
+    privileged = {"kind": "Namespace", "metadata": {"name": "system", "labels": level}}
+    good = [job(), spot, server(2), BUDGET, QUOTA, pool(0), driver, privileged]
+    assert list(guard.check(good)) == []

@@ -17,7 +17,7 @@ from tests.support import recording
 from tests.support.checkout import CHECKOUT
 from tests.support.golden import GOLDEN, holds, whole
 from tests.support.pages import blocks
-from tests.support.stack_files import errors, sections, settings
+from tests.support.stack_files import errors, sections, settings, with_changes
 
 NEW = CHECKOUT / "tests" / "stacks" / "every_key.yaml"
 
@@ -32,13 +32,7 @@ def given() -> dict[str, Any]:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    found = given()
-    *parents, last = path.split(".")
-    place: Any = found
-    for key in parents:
-        place = place.setdefault(key, {})
-    place[last] = value
-    return found
+    return with_changes(given(), (path, value))
 
 
 def test_the_resources_of_every_key_are_as_they_were() -> None:
@@ -127,14 +121,13 @@ def test_a_name_without_a_section_is_the_only_error(path: str) -> None:
 
 
 def test_a_section_with_an_error_makes_no_second_error_where_it_is_named() -> None:
-    broken = {
-        "teams.serving.inferenceServices.code.port": "teams.serving.inferenceServices.code.port",
-        "teams.serving.modelCaches.coder.size": "teams.serving.modelCaches.coder.size",
-        "teams.nlp.trainingRuntimes.torch.gpus": "teams.nlp.trainingRuntimes.torch.gpus",
-    }
-    for path, where in broken.items():
+    for path in (
+        "teams.serving.inferenceServices.code.port",
+        "teams.serving.modelCaches.coder.size",
+        "teams.nlp.trainingRuntimes.torch.gpus",
+    ):
         [_, line] = errors(changed(path, "x y")).splitlines()
-        assert line.startswith(f"  ml-foundations:{where}: "), line
+        assert line.startswith(f"  ml-foundations:{path}: "), line
 
 
 def test_what_a_section_publishes_is_what_its_component_gives_a_program() -> None:
@@ -192,71 +185,70 @@ def test_arguments_in_place_of_a_name_stay() -> None:
     assert chat.model_cache.claim == "qwen"
 
 
-WRONG: dict[str, tuple[str, Any, str]] = {
-    "a key of no component": ("teams.nlp.rayJobs", {"a": {"entrypont": []}}, "a.entrypont: is not"),
-    "no workers of Ray": ("teams.rays.rayJobs.score.workers", -1, "rays.rayJobs.score.workers"),
-    "the command of Ray": (
-        "teams.rays.rayJobs.score.command",
-        ["x"],
-        "rayJobs.score.command: is for",
+def refused(path: str, value: Any, message: str) -> tuple[str, Any, str]:
+    """A path in the file, a wrong value there, and what the error says."""
+    return path, value, message
+
+
+WRONG = {
+    "a key of no component": refused(
+        "teams.nlp.rayJobs", {"a": {"entrypont": []}}, "a.entrypont: is not"
     ),
-    "a token of an old Ray": ("teams.rays.rayClusters.explore.rayVersion", "2.40.0", "authOptions"),
-    "a runtime with a queue": ("teams.nlp.trainingRuntimes.torch.queue", "training", "torch.queue"),
-    "another queue": (
-        "teams.nlp.trainJobs.llama.queue",
-        "q",
-        "llama.queue: the team has no queue q",
+    "no workers of Ray": refused(
+        "teams.rays.rayJobs.score.workers", -1, "rays.rayJobs.score.workers"
     ),
-    "a far bucket": (
+    "the command of Ray": refused(
+        "teams.rays.rayJobs.score.command", ["x"], "rayJobs.score.command: is for"
+    ),
+    "a token of an old Ray": refused(
+        "teams.rays.rayClusters.explore.rayVersion", "2.40.0", "authOptions"
+    ),
+    "a runtime with a queue": refused(
+        "teams.nlp.trainingRuntimes.torch.queue", "training", "torch.queue"
+    ),
+    "another queue": refused(
+        "teams.nlp.trainJobs.llama.queue", "q", "llama.queue: the team has no queue q"
+    ),
+    "a far bucket": refused(
         "teams.serving.modelCaches.qwen.bucketLocation",
         "us-east4",
         "modelCaches.qwen.bucketLocation: is us-east4, and the cluster is in us-central1",
     ),
-    "weights without their class": (
-        "storage.datasetZones",
-        [],
-        "coder.size: needs the class weights",
+    "weights without their class": refused(
+        "storage.datasetZones", [], "coder.size: needs the class weights"
     ),
-    "no addresses for proxies": (
-        "cluster.proxyOnlyCidr",
-        None,
-        "inferenceGateways.llm.proxyOnlyCidr",
+    "no addresses for proxies": refused(
+        "cluster.proxyOnlyCidr", None, "inferenceGateways.llm.proxyOnlyCidr"
     ),
-    "an add-on that is off": (
-        "cluster.gatewayApi",
-        False,
-        "cluster.gatewayApi: is false, but teams",
+    "an add-on that is off": refused(
+        "cluster.gatewayApi", False, "cluster.gatewayApi: is false, but teams"
     ),
-    "another add-on": (
-        "cluster.multiTierCheckpointing",
-        False,
-        "cluster.multiTierCheckpointing: is",
+    "another add-on": refused(
+        "cluster.multiTierCheckpointing", False, "cluster.multiTierCheckpointing: is"
     ),
-    "no bucket": ("checkpointConfigurations.memory.bucket", None, "memory.bucket: is required"),
-    "a name of its place": (
+    "no bucket": refused(
+        "checkpointConfigurations.memory.bucket", None, "memory.bucket: is required"
+    ),
+    "a name of its place": refused(
         "checkpointConfigurations.memory.configurationName",
         "x",
         "memory.configurationName: is x, but follows from its place in the file, here memory",
     ),
-    "a second JobSet": (
+    "a second JobSet": refused(
         "trainerController.values",
         {"jobset": {"install": True}},
         "trainerController.values.jobset.install: would install",
     ),
-    "a flavor of no pool": (
+    "a flavor of no pool": refused(
         "trainingQueue.flavors.spott",
         {"topology": ["hostname"]},
         'trainingQueue.flavors.spott: there is no GPU pool "spott". Did you mean spot',
     ),
-    "an unknown level": (
-        "trainingQueue.flavors.spot.topology",
-        ["rack"],
-        "flavors.spot.topology[0]",
+    "an unknown level": refused(
+        "trainingQueue.flavors.spot.topology", ["rack"], "flavors.spot.topology[0]"
     ),
-    "a topology of a flavor alone": (
-        "trainingQueue.topology",
-        [],
-        "flavors.spot.topology: is for a",
+    "a topology of a flavor alone": refused(
+        "trainingQueue.topology", [], "flavors.spot.topology: is for a"
     ),
 }
 
@@ -270,11 +262,8 @@ def test_an_error_names_the_path_in_the_file(case: str) -> None:
 def test_a_flavor_has_its_own_topology() -> None:
     queues = settings.parse(given()).queues
     assert queues is not None
-    assert {flavor.name: flavor.topology for flavor in queues.flavors} == {
-        "h100": [],
-        "spot": ["hostname"],
-        "l4": [],
-    }
+    levels = {flavor.name: flavor.topology for flavor in queues.flavors}
+    assert levels == {"h100": [], "spot": ["hostname"], "l4": []}
 
 
 def test_kinds_in_a_queue_are_those_that_kueue_manages() -> None:

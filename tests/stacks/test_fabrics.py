@@ -124,6 +124,7 @@ def test_a_pool_that_exists_creates_no_networks() -> None:
 
 
 SHARED: Any = MEGA | {"gpuNetwork": "multi-network", "networkPool": "mega"}
+IN_A: Any = A4 | {"gpuNetwork": "multi-network", "zones": ["us-central1-a"]}
 HIGH: Any = {"machineType": "a3-highgpu-8g", "maxNodes": 2, "gpuNetwork": "auto"}
 
 
@@ -135,11 +136,7 @@ HIGH: Any = {"machineType": "a3-highgpu-8g", "maxNodes": 2, "gpuNetwork": "auto"
         ({"spot": SHARED | {"networkPool": "spot"}}, 'no pool with its own gpuNetwork "spot"'),
         ({"spot": SHARED | {"networkPool": "high"}, "high": HIGH}, "are for a3-highgpu-8g"),
         (
-            {
-                "a": A4 | {"gpuNetwork": "multi-network", "zones": ["us-central1-a"]},
-                "b": A4
-                | {"gpuNetwork": "multi-network", "zones": ["us-central1-b"], "networkPool": "a"},
-            },
+            {"a": IN_A, "b": IN_A | {"zones": ["us-central1-b"], "networkPool": "a"}},
             "in another zone",
         ),
     ],

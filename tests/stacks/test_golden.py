@@ -15,10 +15,8 @@ BASE = "dev"
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_resources_of_a_stack_are_as_they_were(stack: str) -> None:
     found, base = recording.stack(stack), recording.stack(BASE)
-    holds(
-        GOLDEN / f"{stack}.yaml",
-        whole(found) if stack == BASE else difference(stack, found, BASE, base),
-    )
+    text = whole(found) if stack == BASE else difference(stack, found, BASE, base)
+    holds(GOLDEN / f"{stack}.yaml", text)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -35,9 +33,8 @@ def test_no_golden_is_stale() -> None:
         "workloads/inference-gateway",
         "every-key",
     ]
-    assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {
-        f"{name}.yaml" for name in made
-    }
+    there = {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")}
+    assert there == {f"{name}.yaml" for name in made}
 
 
 def test_a_difference_is_shown_unless_it_is_the_stacks_own_name() -> None:

@@ -54,11 +54,8 @@ def test_what_a_shipped_stack_needs(stack: str) -> None:
 def test_the_table_and_the_command_that_enables_the_apis() -> None:
     shown = quota("--stack", "dev")
     assert re.search(r"^us-central1 +NVIDIA_L4_GPUS +0 +5 +GPUs *$", shown, re.MULTILINE), shown
-    assert re.search(
-        r"^gcloud services enable \\\n( +\w+\.googleapis\.com \\\n)+ +--project PROJECT$",
-        shown,
-        re.MULTILINE,
-    )
+    command = r"^gcloud services enable \\\n( +\w+\.googleapis\.com \\\n)+ +--project PROJECT$"
+    assert re.search(command, shown, re.MULTILINE)
 
 
 def test_a_stack_that_is_not_there_is_named() -> None:
@@ -102,12 +99,8 @@ def kinds_in(source: str) -> set[str]:
 
 def components() -> set[str]:
     """The types of all that a component can create: from its sources, and from what is recorded."""
-    files = [*(CHECKOUT / "tests" / "golden").rglob("*.yaml")]
-    types = {
-        type_
-        for file in files
-        for type_ in re.findall(r"type: ((?:gcp|kubernetes):\S+)", file.read_text())
-    }
+    golden = "".join(path.read_text() for path in (CHECKOUT / "tests" / "golden").rglob("*.yaml"))
+    types = set(re.findall(r"type: ((?:gcp|kubernetes):\S+)", golden))
     folders = ("gke", "gpu", "storage", "tenancy", "workloads", "kubernetes")
     for path in [file for folder in folders for file in (SOURCES / folder).rglob("*.py")]:
         text = path.read_text()

@@ -24,63 +24,33 @@ def of_type(resources: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 Item = tuple[str, Callable[[dict[str, Any]], object]]
+NOBODY = {"cidrBlocks": [], "gcpPublicCidrsAccessEnabled": False}
+WORKLOADS = {"workloadPool": "ml-foundations-prod.svc.id.goog"}
+LOGS = {"SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER"}
+ENFORCED = "PROJECT_SINGLETON_POLICY_ENFORCE"
+GROUPS = "gke-security-groups@"
 CLUSTER: list[Item] = [
-    (
-        "5.2.2",
-        lambda c: c["workloadIdentityConfig"]["workloadPool"] == "ml-foundations-prod.svc.id.goog",
-    ),
-    (
-        "5.3.1",
-        lambda c: (
-            c["databaseEncryption"]["state"] == "ENCRYPTED"
-            and "cryptoKeys" in c["databaseEncryption"]["keyName"]
-        ),
-    ),
+    ("5.2.2", lambda c: c["workloadIdentityConfig"] == WORKLOADS),
+    ("5.3.1", lambda c: c["databaseEncryption"]["state"] == "ENCRYPTED"),
+    ("5.3.1", lambda c: "cryptoKeys" in c["databaseEncryption"]["keyName"]),
     ("5.5.4", lambda c: c["releaseChannel"]["channel"] == "STABLE"),
     ("5.5.5", lambda c: c["enableShieldedNodes"]),
-    (
-        "5.6.2",
-        lambda c: (
-            c["networkingMode"] == "VPC_NATIVE"
-            and "clusterSecondaryRangeName" in c["ipAllocationPolicy"]
-        ),
-    ),
-    (
-        "5.6.3",
-        lambda c: (
-            c["masterAuthorizedNetworksConfig"]
-            == {"cidrBlocks": [], "gcpPublicCidrsAccessEnabled": False}
-        ),
-    ),
+    ("5.6.2", lambda c: c["networkingMode"] == "VPC_NATIVE"),
+    ("5.6.2", lambda c: "clusterSecondaryRangeName" in c["ipAllocationPolicy"]),
+    ("5.6.3", lambda c: c["masterAuthorizedNetworksConfig"] == NOBODY),
     ("5.6.4", lambda c: c["privateClusterConfig"]["enablePrivateEndpoint"]),
     ("5.6.5", lambda c: c["privateClusterConfig"]["enablePrivateNodes"]),
     ("5.6.7", lambda c: c["datapathProvider"] == "ADVANCED_DATAPATH"),
-    (
-        "5.7.1",
-        lambda c: (
-            {"SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER"}
-            <= set(c["loggingConfig"]["enableComponents"])
-        ),
-    ),
+    ("5.7.1", lambda c: set(c["loggingConfig"]["enableComponents"]) >= LOGS),
     ("5.7.1", lambda c: "SYSTEM_COMPONENTS" in c["monitoringConfig"]["enableComponents"]),
     ("5.8.2", lambda c: not c["masterAuth"]["clientCertificateConfig"]["issueClientCertificate"]),
-    (
-        "5.8.3",
-        lambda c: c["authenticatorGroupsConfig"]["securityGroup"].startswith(
-            "gke-security-groups@"
-        ),
-    ),
+    ("5.8.3", lambda c: c["authenticatorGroupsConfig"]["securityGroup"].startswith(GROUPS)),
     ("5.8.4", lambda c: c["enableLegacyAbac"] is False),
-    (
-        "5.10.5",
-        lambda c: c["binaryAuthorization"]["evaluationMode"] == "PROJECT_SINGLETON_POLICY_ENFORCE",
-    ),
+    ("5.10.5", lambda c: c["binaryAuthorization"]["evaluationMode"] == ENFORCED),
 ]
+READ_ONLY_PORT = "insecureKubeletReadonlyPortEnabled"
 POOLS: list[Item] = [
-    (
-        "4.2.4",
-        lambda p: p["nodeConfig"]["kubeletConfig"]["insecureKubeletReadonlyPortEnabled"] == "FALSE",
-    ),
+    ("4.2.4", lambda p: p["nodeConfig"]["kubeletConfig"][READ_ONLY_PORT] == "FALSE"),
     ("5.2.1", lambda p: p["nodeConfig"]["serviceAccount"] == "prod-nodes@example"),
     ("5.2.2", lambda p: p["nodeConfig"]["workloadMetadataConfig"]["mode"] == "GKE_METADATA"),
     ("5.4.1", lambda p: p["nodeConfig"]["metadata"]["disable-legacy-endpoints"] == "true"),
@@ -96,18 +66,18 @@ NETWORKS: list[Item] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("item", "holds"), CLUSTER, ids=lambda value: value if isinstance(value, str) else ""
-)
+def _id(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize(("item", "holds"), CLUSTER, ids=_id)
 def test_the_cluster(
     resources: list[dict[str, Any]], item: str, holds: Callable[[dict[str, Any]], object]
 ) -> None:
     assert all(map(holds, of_type(resources, "Cluster"))), item
 
 
-@pytest.mark.parametrize(
-    ("item", "holds"), POOLS, ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("item", "holds"), POOLS, ids=_id)
 def test_every_node_pool(
     resources: list[dict[str, Any]], item: str, holds: Callable[[dict[str, Any]], object]
 ) -> None:
@@ -116,9 +86,7 @@ def test_every_node_pool(
     assert [pool["name"] for pool in pools if not holds(pool)] == [], item
 
 
-@pytest.mark.parametrize(
-    ("item", "holds"), NETWORKS, ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("item", "holds"), NETWORKS, ids=_id)
 def test_the_network(
     resources: list[dict[str, Any]], item: str, holds: Callable[[dict[str, Any]], object]
 ) -> None:
@@ -131,11 +99,10 @@ def test_the_network(
 def test_nodes_have_a_separate_account_with_the_least_roles(
     resources: list[dict[str, Any]],
 ) -> None:
-    held = {(item["member"], item["role"]) for item in of_type(resources, "IAMMember")}
-    assert {role for member, role in held if member == "serviceAccount:prod-nodes@example"} == {
-        "roles/container.defaultNodeServiceAccount",
-        "roles/artifactregistry.reader",
-    }
+    nodes = "serviceAccount:prod-nodes@example"
+    least = {"roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader"}
+    members = of_type(resources, "IAMMember")
+    assert {item["role"] for item in members if item["member"] == nodes} == least
 
 
 def test_nobody_binds_a_role_to_everybody(resources: list[dict[str, Any]]) -> None:
@@ -147,18 +114,14 @@ def test_nobody_binds_a_role_to_everybody(resources: list[dict[str, Any]]) -> No
         if item["type"].endswith((":RoleBinding", ":ClusterRoleBinding"))
         for subject in item["inputs"].get("subjects", [])
     ]
-    assert not {"system:anonymous", "system:unauthenticated", "system:authenticated"} & set(
-        subjects
-    )
+    everybody = {"system:anonymous", "system:unauthenticated", "system:authenticated"}
+    assert not everybody & set(subjects)
 
 
 def test_the_teams_namespaces_hold_pods_to_a_standard(resources: list[dict[str, Any]]) -> None:
-    levels = {
-        item["metadata"]["name"]: item["metadata"]
-        .get("labels", {})
-        .get("pod-security.kubernetes.io/enforce")
-        for item in of_type(resources, "Namespace")
-    }
+    enforce = "pod-security.kubernetes.io/enforce"
+    spaces = [item["metadata"] for item in of_type(resources, "Namespace")]
+    levels = {space["name"]: space.get("labels", {}).get(enforce) for space in spaces}
     assert levels["research"] == "baseline"
     assert levels["serving"] == "restricted"
     # Its trainings use the networks between GPUs.
@@ -166,10 +129,7 @@ def test_the_teams_namespaces_hold_pods_to_a_standard(resources: list[dict[str, 
 
 
 def test_the_document_names_every_item_and_no_other() -> None:
-    rows = [
-        line.split("|")[1].strip()
-        for line in DOCUMENT.read_text().splitlines()
-        if line.startswith("| ")
-    ]
+    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
+    rows = [line.split("|")[1].strip() for line in lines]
     documented = {row for row in rows if row[:1].isdigit()}
     assert documented == {item for item, _ in CLUSTER + POOLS + NETWORKS}

@@ -1,6 +1,7 @@
 """Bad stack files: each error names the path, the value and what is allowed, and all come at once."""
 
 import json
+import re
 from typing import Any
 
 import pulumi
@@ -15,156 +16,130 @@ def test_our_stacks_are_right(stack: str) -> None:
     settings.parse(sections(stack))
 
 
+FINETUNE = "teams.research.trainingJobs.finetune"
+LEAST = {"image": "i", "cpu": "1", "memory": "1Gi"}
+
+
+def refused(path: str, value: Any, *words: str) -> tuple[str, Any, tuple[str, ...]]:
+    """A path in the dev stack, a wrong value there, and words of the message about it."""
+    return path, value, words
+
+
 WRONG = {
-    "unknown key": ("nodePools.l4.maxNode", 3, ["nodePools.l4.maxNode: is not known", "maxNodes"]),
-    "unknown section key": ("cluster.nam", "x", ["cluster.nam: is not known", "name"]),
-    "unknown rule": (
+    "unknown key": refused(
+        "nodePools.l4.maxNode", 3, "nodePools.l4.maxNode: is not known", "maxNodes"
+    ),
+    "unknown section key": refused("cluster.nam", "x", "cluster.nam: is not known", "name"),
+    "unknown rule": refused(
         "proof.accept",
         {"quota-summ": "because"},
-        ["proof.accept.quota-summ: is not known. Did you mean quota-sum"],
+        "proof.accept.quota-summ: is not known. Did you mean quota-sum",
     ),
-    "no reason": (
-        "proof.accept",
-        {"quota-sum": ""},
-        ["proof.accept.quota-sum", "at least 1 character"],
+    "no reason": refused(
+        "proof.accept", {"quota-sum": ""}, "proof.accept.quota-sum", "at least 1 character"
     ),
-    "negative size": (
-        "nodePools.l4.maxNodes",
-        -1,
-        ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"],
+    "negative size": refused(
+        "nodePools.l4.maxNodes", -1, "nodePools.l4.maxNodes", "greater than or equal to 1", "-1"
     ),
-    "unknown machine type": (
-        "nodePools.l4.machineType",
-        "g2-standard-9",
-        ["nodePools.l4.machineType", "g2-standard-96"],
+    "unknown machine type": refused(
+        "nodePools.l4.machineType", "g2-standard-9", "nodePools.l4.machineType", "g2-standard-96"
     ),
-    "gpu count of another machine": (
-        "nodePools.a100.gpus",
-        3,
-        ["nodePools.a100", "a2-highgpu-2g", "2 GPUs per node, not 3"],
+    "gpu count of another machine": refused(
+        "nodePools.a100.gpus", 3, "nodePools.a100", "a2-highgpu-2g", "2 GPUs per node, not 3"
     ),
-    "gpu of another machine": (
-        "nodePools.a100.gpu",
-        "H100",
-        ["nodePools.a100", "nvidia-tesla-a100, not nvidia-h100-80gb"],
+    "gpu of another machine": refused(
+        "nodePools.a100.gpu", "H100", "nodePools.a100", "nvidia-tesla-a100, not nvidia-h100-80gb"
     ),
-    "min above max": ("nodePools.l4.minNodes", 9, ["nodePools.l4.minNodes", "9", "maxNodes (4)"]),
-    "unknown gpu": (
-        "teams.research.trainingJobs.finetune.gpu",
-        "H10O",
-        ["finetune.gpu", "GPU 'H10O' is not in the catalog", "H100"],
+    "min above max": refused(
+        "nodePools.l4.minNodes", 9, "nodePools.l4.minNodes", "9", "maxNodes (4)"
     ),
-    "no such volume": (
+    "unknown gpu": refused(
+        f"{FINETUNE}.gpu", "H10O", "finetune.gpu", "GPU 'H10O' is not in the catalog", "H100"
+    ),
+    "no such volume": refused(
         "teams.research.trainingJobs.preprocess.mounts",
         [{"claim": "raw", "path": "/data"}],
-        ["preprocess.mounts[0].claim", 'no volume "raw"', "raw-data"],
+        "preprocess.mounts[0].claim",
+        'no volume "raw"',
+        "raw-data",
     ),
-    "nfs without server": (
+    "nfs without server": refused(
         "teams.research.volumes.shared-checkpoints.storageClass",
         "nfs-client",
-        ["shared-checkpoints.storageClass", "storage.nfs names no server"],
+        "shared-checkpoints.storageClass",
+        "storage.nfs names no server",
     ),
-    "file that is not there": (
-        "teams.research.trainingJobs.finetune.files",
+    "file that is not there": refused(
+        f"{FINETUNE}.files",
         {"/workspace/a.py": "@scripts/none.py"},
-        [
-            "finetune.files./workspace/a.py: is @scripts/none.py, and stacks/scripts/none.py cannot be read: No such file"
-        ],
+        "finetune.files./workspace/a.py: is @scripts/none.py, and stacks/scripts/none.py cannot be read: No such file",
     ),
-    "file outside": (
-        "teams.research.trainingJobs.finetune.files",
+    "file outside": refused(
+        f"{FINETUNE}.files",
         {"/workspace/a.py": "@/etc/passwd", "/workspace/b.py": "@../README.md"},
-        [
-            "finetune.files./workspace/a.py: is @/etc/passwd",
-            "finetune.files./workspace/b.py: is @../README.md",
-            "leads out of",
-        ],
+        "finetune.files./workspace/a.py: is @/etc/passwd",
+        "finetune.files./workspace/b.py: is @../README.md",
+        "leads out of",
     ),
-    "bad quantity": (
-        "teams.research.quota.memory",
-        "1e3Gi",
-        ["teams.research.quota.memory", "1e3Gi", "16Gi"],
+    "bad quantity": refused(
+        "teams.research.quota.memory", "1e3Gi", "teams.research.quota.memory", "1e3Gi", "16Gi"
     ),
-    "long name": (
-        "teams.research.trainingJobs." + "x" * 64,
-        {"image": "i", "cpu": "1", "memory": "1Gi"},
-        ["x" * 64, "63"],
+    "long name": refused("teams.research.trainingJobs." + "x" * 64, LEAST, "x" * 64, "63"),
+    "name too long once derived": refused(
+        "teams.research.trainingJobs." + "x" * 60, LEAST, "66 characters, and 63 are allowed"
     ),
-    "name too long once derived": (
-        "teams.research.trainingJobs." + "x" * 60,
-        {"image": "i", "cpu": "1", "memory": "1Gi"},
-        ["66 characters, and 63 are allowed"],
-    ),
-    "what follows from the place": (
-        "teams.research.trainingJobs.finetune.namespace",
+    "what follows from the place": refused(
+        f"{FINETUNE}.namespace",
         "serving",
-        [
-            "finetune.namespace: is serving, but follows from its place in the file, here research; leave it out"
-        ],
+        "finetune.namespace: is serving, but follows from its place in the file, here research; leave it out",
     ),
-    "a pool's cluster": (
+    "a pool's cluster": refused(
         "nodePools.l4.clusterName",
         "c",
-        ["nodePools.l4.clusterName: is c, but follows from its place in the file; leave it out"],
+        "nodePools.l4.clusterName: is c, but follows from its place in the file; leave it out",
     ),
-    "capital in a name": ("teams.Research", {}, ["teams.Research"]),
-    "driver without operator": (
-        "gpuOperator",
-        None,
-        ["nodePools.l4.driver", "there is no gpuOperator"],
+    "capital in a name": refused("teams.Research", {}, "teams.Research"),
+    "driver without operator": refused(
+        "gpuOperator", None, "nodePools.l4.driver", "there is no gpuOperator"
     ),
-    "pool that GKE drives beside the operator": (
+    "pool that GKE drives beside the operator": refused(
         "nodePools.l4.driver",
         "latest",
-        ["nodePools.l4.driver: is latest, but gpuOperator.mode is operator"],
+        "nodePools.l4.driver: is latest, but gpuOperator.mode is operator",
     ),
-    "pool that nobody drives": (
-        "gpuOperator.mode",
-        "gke",
-        ["nodePools.l4.driver: is operator", "nobody installs the driver"],
+    "pool that nobody drives": refused(
+        "gpuOperator.mode", "gke", "nodePools.l4.driver: is operator", "nobody installs the driver"
     ),
-    "shared memory beyond memory": (
-        "teams.research.trainingJobs.finetune.sharedMemory",
-        "1Ti",
-        ["finetune.sharedMemory: is 1Ti", "memory (128Gi)"],
+    "shared memory beyond memory": refused(
+        f"{FINETUNE}.sharedMemory", "1Ti", "finetune.sharedMemory: is 1Ti", "memory (128Gi)"
     ),
-    "waiting for a Job that deletes itself": (
-        "teams.research.trainingJobs.finetune",
-        {
-            "image": "i",
-            "cpu": "1",
-            "memory": "1Gi",
-            "waitForCompletion": True,
-            "ttlSecondsAfterFinished": 60,
-        },
-        ["finetune.ttlSecondsAfterFinished: a Job that is waited for"],
+    "waiting for a Job that deletes itself": refused(
+        FINETUNE,
+        LEAST | {"waitForCompletion": True, "ttlSecondsAfterFinished": 60},
+        "finetune.ttlSecondsAfterFinished: a Job that is waited for",
     ),
-    "wrong word": (
+    "wrong word": refused(
         "teams.research.podSecurity",
         "strict",
-        ["podSecurity", "'baseline' or 'restricted'", "'strict'"],
+        "podSecurity",
+        "'baseline' or 'restricted'",
+        "'strict'",
     ),
-    "cluster name too long for its service account": (
-        "cluster.name",
-        "x" * 25,
-        ["cluster.name", "30 are allowed"],
+    "cluster name too long for its service account": refused(
+        "cluster.name", "x" * 25, "cluster.name", "30 are allowed"
     ),
-    "pool name too long": (
-        "nodePools." + "x" * 41,
-        {"machineType": "n2-standard-8", "maxNodes": 1},
-        ["41", "40"],
+    "pool name too long": refused(
+        "nodePools." + "x" * 41, {"machineType": "n2-standard-8", "maxNodes": 1}, "41", "40"
     ),
-    "no project": ("project", "", ["gcp:project"]),
+    "no project": refused("project", "", "gcp:project"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_value_is_refused_with_its_path_and_the_way_out(case: str) -> None:
     path, value, words = WRONG[case]
-    with pytest.raises(ValueError) as caught:
-        settings.parse(changed((path, value)))
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
+    message = errors(changed((path, value)))
+    assert not [word for word in words if word not in message], message
 
 
 def test_a_cluster_that_is_made_needs_pools() -> None:
@@ -193,8 +168,7 @@ def test_all_errors_come_at_once() -> None:
     given = changed(("nodePools.l4.maxNodes", -1))
     given["nodePools"]["a100"]["machineType"] = "a2-nope"
     given["teams"]["research"]["quota"]["gpus"] = -4
-    with pytest.raises(ValueError, match="3 invalid values:"):
-        settings.parse(given)
+    assert "3 invalid values:" in errors(given)
 
 
 EXISTING = {"name": "lab", "kubeconfig": "~/lab.yaml", "context": "lab"}
@@ -209,9 +183,8 @@ def on_existing_cluster(**sections: Any) -> dict[str, Any]:
 def test_thousands_of_errors_are_counted_and_the_first_are_explained() -> None:
     given = sections("dev")
     given["teams"]["research"] |= {f"quotas{index}": 1 for index in range(10_000)}
-    with pytest.raises(ValueError, match=r"^10000 invalid values:") as refused:
-        settings.parse(given)
-    lines = str(refused.value).splitlines()
+    lines = errors(given).splitlines()
+    assert lines[0] == "10000 invalid values:"
     assert len(lines) == 102
     assert lines[-1] == "  ml-foundations: and 9900 more, after these"
 
@@ -226,10 +199,9 @@ def test_described_pools_of_an_existing_cluster_are_checked() -> None:
     pools: dict[str, Any] = {"l4": {"machineType": "g2-standard-8", "maxNodes": 3}}
     found = refusal(on_existing_cluster(nodePools=pools, gpuOperator=None))
     assert "Job research/finetune: each pod needs 2 nvidia.com/gpu" in found
-    assert (
-        "nvidia.com/gpu.product In [NVIDIA-A100-SXM4-40GB] (the node has nvidia.com/gpu.product=NVIDIA-L4)"
-        in found
-    )
+    product = "nvidia.com/gpu.product"
+    wanted = f"{product} In [NVIDIA-A100-SXM4-40GB] (the node has {product}=NVIDIA-L4)"
+    assert wanted in found
     assert "Written at ml-foundations:teams.research.trainingJobs.finetune. [node-affinity" in found
     assert found.count("Written at") == 1, found
     pools["a100"] = {"machineType": "a2-highgpu-1g", "maxNodes": 2}
@@ -240,39 +212,33 @@ def test_described_pools_of_an_existing_cluster_are_checked() -> None:
 
 
 def test_an_existing_cluster_takes_no_setting_of_a_new_one() -> None:
-    with pytest.raises(ValueError, match=r"cluster.releaseChannel: is not known"):
-        settings.parse(changed(("cluster", EXISTING | {"releaseChannel": "RAPID"})))
+    message = errors(changed(("cluster", EXISTING | {"releaseChannel": "RAPID"})))
+    assert "cluster.releaseChannel: is not known" in message
 
 
 def test_a_team_of_a_google_group_needs_groups_in_the_cluster() -> None:
-    with pytest.raises(
-        ValueError, match=r"cluster.securityGroup: is required.*teams.research.group"
-    ):
-        settings.parse(changed(("teams.research.group", "ml@example.com")))
+    message = errors(changed(("teams.research.group", "ml@example.com")))
+    assert re.search(r"cluster.securityGroup: is required.*teams.research.group", message)
 
 
 def test_networks_of_gpus_need_a_cluster_with_more_than_one() -> None:
     networks = [{"network": f"n{index}", "subnetwork": f"s{index}"} for index in range(4)]
-    with pytest.raises(ValueError, match=r"cluster.multiNetworking: is false, but nodePools.a100"):
-        settings.parse(changed(("nodePools.a100.additionalNetworks", networks)))
+    message = errors(changed(("nodePools.a100.additionalNetworks", networks)))
+    assert "cluster.multiNetworking: is false, but nodePools.a100" in message
 
 
 def test_a_shared_gpu_goes_to_a_pod_one_at_a_time() -> None:
     given = changed(("gpuOperator", None))
-    given["nodePools"]["l4"] |= {
-        "driver": "default",
-        "sharing": {"strategy": "TIME_SHARING", "clients": 4},
-    }
+    sharing = {"strategy": "TIME_SHARING", "clients": 4}
+    given["nodePools"]["l4"] |= {"driver": "default", "sharing": sharing}
     given["nodePools"]["a100"] |= {"driver": "default"}
     chat = given["teams"]["serving"]["inferenceServices"]["chat"]
     chat |= {"gpu": "L4-SHARED"}
     settings.parse(given)
     chat |= {"gpus": 2}
     found = refusal(given)
-    assert (
-        "GKE gives a container one shared GPU, and it asks for 2. Request 1 nvidia.com/gpu."
-        in found
-    )
+    one = "GKE gives a container one shared GPU, and it asks for 2. Request 1 nvidia.com/gpu."
+    assert one in found
     assert "Written at ml-foundations:teams.serving.inferenceServices.chat. [shared-gpu, " in found
     chat |= {"gpus": 1, "gpu": "L4"}
     assert "the node has nvidia.com/gpu.product=NVIDIA-L4-SHARED" in refusal(given)
@@ -333,23 +299,13 @@ def test_a_queued_pool_is_a_queued_flavor() -> None:
 def test_kueue_manages_the_kinds_that_wait_in_a_queue() -> None:
     share = {"cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}}
     given = [("teams.serving.queue", share), ("trainingQueue", {"readySeconds": 1800})]
-    none = settings.parse(changed(*given)).queues
-    assert none is not None
-    assert none.kinds == ["Job", "JobSet"]
-    some = settings.parse(
-        changed(*given, ("teams.serving.inferenceServices.chat.queue", "training"))
-    ).queues
-    assert some is not None
-    assert some.kinds == ["Job", "JobSet", "Deployment"]
-    grouped = changed(
-        *given,
-        ("teams.serving.inferenceServices.chat.queue", "training"),
-        ("teams.serving.inferenceServices.chat.nodes", 2),
-        ("teams.serving.inferenceServices.chat.launcher", "none"),
-    )
-    queues = settings.parse(grouped).queues
-    assert queues is not None
-    assert queues.kinds == ["Job", "JobSet", "LeaderWorkerSet"]
+    chat = "teams.serving.inferenceServices.chat"
+    queued = [(f"{chat}.queue", "training")]
+    grouped = [*queued, (f"{chat}.nodes", 2), (f"{chat}.launcher", "none")]
+    for changes, more in (([], []), (queued, ["Deployment"]), (grouped, ["LeaderWorkerSet"])):
+        queues = settings.parse(changed(*given, *changes)).queues
+        assert queues is not None
+        assert queues.kinds == ["Job", "JobSet", *more]
 
 
 def test_a_server_in_a_queue_has_the_time_to_load() -> None:

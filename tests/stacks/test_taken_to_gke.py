@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 from ml_foundations.workloads.pod import WorkloadSpec
 from pydantic.alias_generators import to_camel
 from team import SECTIONS
@@ -77,9 +76,8 @@ def test_no_server_is_named_that_only_an_example_has(kind: str, name: str) -> No
 @pytest.mark.parametrize(("kind", "name"), PROGRAMS)
 def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None:
     """From 0.9 on its image does not look there (vllm issue 18859); the GPU Operator mounts it where it looks."""
-    by_operator = any(
-        str(resource["inputs"].get("chart")) == "gpu-operator" for resource in resources(kind, name)
-    )
+    charts = [str(resource["inputs"].get("chart")) for resource in resources(kind, name)]
+    by_operator = "gpu-operator" in charts
     for workload, pod in pods(kind, name):
         container = pod["containers"][0]
         env = {item["name"]: item.get("value", "") for item in container.get("env", [])}
@@ -89,36 +87,25 @@ def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None
 
 
 def test_pages_with_the_drivers_path_name_the_device_plugin() -> None:
-    folders = [CHECKOUT / "docs", CHECKOUT / "examples", CHECKOUT / "stacks"]
-    files = [
-        file
-        for folder in folders
-        for end in ("md", "py", "yaml")
-        for file in folder.rglob(f"*.{end}")
-    ]
+    patterns = [(folder, end) for folder in FOLDERS for end in ("md", "py", "yaml")]
+    files = [file for folder, end in patterns for file in folder.rglob(f"*.{end}")]
     named = {file: text for file in files if "LD_LIBRARY_PATH" in (text := file.read_text())}
     assert named
     assert not [file for file, text in named.items() if "GKE's own device plugin" not in text]
 
 
+FOLDERS = [CHECKOUT / "docs", CHECKOUT / "examples", CHECKOUT / "stacks"]
 WALK_THROUGH = (CHECKOUT / "docs" / "walk-through.md").read_text()
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_the_walk_through_describes_each_workload_of_a_stack(name: str) -> None:
     assert f"(../stacks/Pulumi.{name}.yaml)" in WALK_THROUGH
-    (told,) = re.findall(
-        rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)", WALK_THROUGH, re.MULTILINE | re.DOTALL
-    )
-    teams = yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"][
-        "ml-foundations:teams"
-    ]
-    sections = [
-        to_camel(section) for section, spec in SECTIONS.items() if issubclass(spec, WorkloadSpec)
-    ]
-    made = {
-        each for team in teams.values() for section in sections for each in team.get(section, {})
-    }
+    of_stack = rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)"
+    (told,) = re.findall(of_stack, WALK_THROUGH, re.MULTILINE | re.DOTALL)
+    teams = recording.stack_file(name)["ml-foundations:teams"].values()
+    sections = [to_camel(key) for key, spec in SECTIONS.items() if issubclass(spec, WorkloadSpec)]
+    made = {each for team in teams for section in sections for each in team.get(section, {})}
     assert made and not {each for each in made if f"`{each}`" not in told}
 
 

@@ -7,24 +7,14 @@ from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud.addons import Addons
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
 
+from tests.factories import cluster_wide
+
 Manifest = dict[str, Any]
 
 BROUGHT = {
-    *(
-        "AdmissionCheck",
-        "ClusterQueue",
-        "JobSet",
-        "LeaderWorkerSet",
-        "LocalQueue",
-        "ProvisioningRequestConfig",
-        "RayCluster",
-        "RayJob",
-        "TrainJob",
-        "TrainingRuntime",
-        "ResourceFlavor",
-        "Topology",
-    ),
-    "ServiceMonitor",
+    *("AdmissionCheck", "ClusterQueue", "JobSet", "LeaderWorkerSet", "LocalQueue", "Topology"),
+    *("ProvisioningRequestConfig", "RayCluster", "RayJob", "TrainJob", "TrainingRuntime"),
+    *("ResourceFlavor", "ServiceMonitor"),
 }
 """Kinds of Kueue, JobSet and LeaderWorkerSet, whose webhooks judge them in other tests, and of the Prometheus Operator."""
 
@@ -32,12 +22,8 @@ BROUGHT = {
 def prepared(api: Api) -> Client:
     """A client of a replica that has what GKE brings, and a RuntimeClass of our examples."""
     Addons(api).reconcile()
-    gvisor = {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": "gvisor"},
-    }
-    api.ensure("/apis/node.k8s.io/v1/runtimeclasses", gvisor | {"handler": "gvisor"})
+    gvisor = cluster_wide("node.k8s.io/v1", "RuntimeClass", "gvisor", handler="gvisor")
+    api.ensure("/apis/node.k8s.io/v1/runtimeclasses", gvisor)
     return Client(api)
 
 
@@ -53,9 +39,8 @@ def refusals(client: Client, manifests: Iterable[Manifest]) -> list[str]:
         account = manifest["kind"] == "Pod" and manifest["spec"].get("serviceAccountName")
         if account:
             head = {"name": account, "namespace": manifest["metadata"].get("namespace", "default")}
-            _refusal(
-                client, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": head}, False
-            )
+            made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": head}
+            _refusal(client, made, False)
     return [_refusal(client, manifest) for manifest in manifests]
 
 

@@ -20,10 +20,10 @@ IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 with Proof():
     home = gcp.organizations.Project("home", name="ML", project_id="acme-ml-4711", org_id="1234")
     network = gcp.compute.Network("network", project=home.project_id, auto_create_subnetworks=False)
+    region = {"project": home.project_id, "region": "us-central1"}
     subnetwork = gcp.compute.Subnetwork(
         "nodes",
-        project=home.project_id,
-        region="us-central1",
+        **region,
         network=network.self_link,
         ip_cidr_range="10.0.0.0/20",
         secondary_ip_ranges=[
@@ -31,13 +31,10 @@ with Proof():
             {"range_name": "services", "ip_cidr_range": "10.20.0.0/20"},
         ],
     )
-    router = gcp.compute.Router(
-        "router", project=home.project_id, region="us-central1", network=network.self_link
-    )
+    router = gcp.compute.Router("router", **region, network=network.self_link)
     gcp.compute.RouterNat(
         "nat",
-        project=home.project_id,
-        region="us-central1",
+        **region,
         router=router.name,
         nat_ip_allocate_option="AUTO_ONLY",
         source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
@@ -73,9 +70,7 @@ with Proof():
         "zones": [ZONE],
         "network_tags": [network.name],
     }
-    system = CpuNodePool(
-        "system", {**pool, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 2}
-    )
+    system = CpuNodePool("system", **pool, machine_type="n2-standard-8", min_nodes=1, max_nodes=2)
     gpus = GpuNodePool(
         "gpus",
         {
@@ -94,19 +89,10 @@ with Proof():
     settings = k8s.core.v1.ConfigMap(
         "settings", metadata={"namespace": namespace}, data={"A": "1"}, opts=inside
     )
-    volume = Volume(
-        "results",
-        {"namespace": namespace, "size": "10Gi", "storage_class": "standard-rwo", "data": False},
-        inside,
-    )
-    pod = {
-        "image": IMAGE,
-        "command": ["nvidia-smi"],
-        "gpu": "L4",
-        "gpus": 1,
-        "cpu": "1",
-        "memory": "4Gi",
-    }
+    claim = {"namespace": namespace, "size": "10Gi", "storage_class": "standard-rwo"}
+    volume = Volume("results", {**claim, "data": False}, inside)
+    pod = {"image": IMAGE, "command": ["nvidia-smi"], "gpu": "L4", "gpus": 1}
+    pod |= {"cpu": "1", "memory": "4Gi"}
     job = TrainingJob(
         "train",
         {
@@ -119,24 +105,17 @@ with Proof():
         inside,
     )
     quota = {"gpus": 2, "cpu": "8", "memory": "32Gi", "storage": "1Ti"}
-    team = TeamNamespace(
-        "team",
-        {
-            **quota,
-            "group": home.org_id.apply(lambda _: "ml@acme.example"),
-            "egress_networks": [subnetwork.ip_cidr_range],
-            "service_account": {
-                "google_account": cluster.node_service_account,
-                "workload_pool": cluster.workload_pool,
-            },
-        },
-        inside,
-    )
+    account = {
+        "google_account": cluster.node_service_account,
+        "workload_pool": cluster.workload_pool,
+    }
+    given = {
+        "group": home.org_id.apply(lambda _: "ml@acme.example"),
+        "egress_networks": [subnetwork.ip_cidr_range],
+    }
+    team = TeamNamespace("team", {**quota, **given, "service_account": account}, inside)
     plain = {**pod, "namespace": team.namespace}
-    Task(
-        "check",
-        plain,
-        pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=[team])),
-    )
+    after_team = pulumi.ResourceOptions(depends_on=[team])
+    Task("check", plain, pulumi.ResourceOptions.merge(inside, after_team))
 
     pulumi.export("namespace", job.namespace)

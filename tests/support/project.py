@@ -135,9 +135,8 @@ class Project:
 
     def fails(self, body: str, command: str = "up") -> str:
         self.program(body)
-        done = self.pulumi(
-            command, *(["--yes", "--skip-preview"] if command == "up" else []), "--stack", "t"
-        )
+        options = ["--yes", "--skip-preview"] if command == "up" else []
+        done = self.pulumi(command, *options, "--stack", "t")
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
@@ -157,9 +156,7 @@ class Project:
         path = stack.state_file(self.rehearsal)
         state = json.loads(path.read_text())
         latest = state["checkpoint"]["latest"]
-        made = next(
-            resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}")
-        )
+        made = next(each for each in latest["resources"] if each["urn"].endswith(f"::{name}"))
         latest["resources"].remove(made)
         pending = {key: value for key, value in made.items() if key not in ("id", "outputs")}
         latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
@@ -169,41 +166,25 @@ class Project:
         self, kind: str, name: str, change: dict[str, Any], manager: str = "kubectl-patch"
     ) -> None:
         """Change an object as a manager of another name."""
-        assert self.kubectl(
-            "patch",
-            kind,
-            name,
-            "--type=merge",
-            "-p",
-            json.dumps(change),
-            f"--field-manager={manager}",
-        )
+        patch = ["--type=merge", "-p", json.dumps(change)]
+        assert self.kubectl("patch", kind, name, *patch, f"--field-manager={manager}")
 
     def urn(self, name: str) -> str:
         return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
 
     def resources(self) -> list[dict[str, Any]]:
-        return json.loads(stack.state_file(self.rehearsal).read_text())["checkpoint"]["latest"][
-            "resources"
-        ]
+        state = json.loads(stack.state_file(self.rehearsal).read_text())
+        return state["checkpoint"]["latest"]["resources"]
 
     def kubectl(self, *args: str) -> Any:
         """What kubectl answers, or None where there is no such object; any other failure fails the test."""
         if args[0] == "get":
             return self._get(*args[1:])
         output = ["-o", "name" if args[0] == "delete" else "json"]
+        own = [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig]
+        command = [*own, *args, *output]
         done = subprocess.run(
-            [
-                self.rehearsal.bin_dir / "kubectl",
-                "--kubeconfig",
-                self.cluster.kubeconfig,
-                *args,
-                *output,
-            ],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, env=self.environment, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             assert "NotFound" in done.stderr, done.stderr
@@ -234,10 +215,8 @@ def served(api: Api, kind: str) -> tuple[str, str, bool]:
     """Where a kind that kubectl knows as ``pvc`` or ``jobs.v1.batch`` is: its group's path, its plural, if namespaced."""
     plural, _, place = kind.partition(".")
     groups = api.get("/apis")["groups"]
-    for group_version in [
-        "v1",
-        *(version["groupVersion"] for group in groups for version in group["versions"]),
-    ]:
+    others = [version["groupVersion"] for group in groups for version in group["versions"]]
+    for group_version in ("v1", *others):
         group, _, version = group_version.rpartition("/")
         if place not in ("", group, f"{version}.{group}"):
             continue
@@ -274,22 +253,14 @@ def fake_node(
 ) -> dict[str, Any]:
     """A large node that kwok plays, with the taint of GPUs where it has any."""
     taints = {**(taints or {}), **({GPU_TAINT_KEY: "present"} if gpus else {})}
-    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110"} | (
-        {GPU_RESOURCE: str(gpus)} if gpus else {}
-    )
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {HOSTNAME: name, ZONE: "us-central1-a", **labels},
-        },
-        "spec": {
-            "taints": [
-                {"key": key, "value": value, "effect": "NoSchedule"}
-                for key, value in taints.items()
-            ]
-        },
-        "status": {"capacity": resources, "allocatable": resources},
+    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110"}
+    resources |= {GPU_RESOURCE: str(gpus)} if gpus else {}
+    own = [{"key": key, "value": taints[key], "effect": "NoSchedule"} for key in taints]
+    metadata = {
+        "name": name,
+        "annotations": {"kwok.x-k8s.io/node": "fake"},
+        "labels": {HOSTNAME: name, ZONE: "us-central1-a", **labels},
     }
+    status = {"capacity": resources, "allocatable": resources}
+    made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    return made | {"spec": {"taints": own}, "status": status}

@@ -5,40 +5,26 @@ from typing import Any
 
 from ml_foundations.rehearsal.plugins.sdk import GCP
 
+NETWORK = {"network": "net"}
+MEMBER = {"role": "r", "member": "m"}
+VIEWER = {"role": "roles/viewer", "member": "user:a@b.c", "project": "acme"}
+SOME_SUBNETWORKS = {"sourceSubnetworkIpRangesToNat": "LIST_OF_SUBNETWORKS"}
+IMAGES = {"repositoryId": "images", "location": "us", "format": "DOCKER"}
+
 RECORDED = {
     "gcp:serviceaccount/account:Account": {"accountId": "trainer"},
     "gcp:compute/network:Network": {"name": "net"},
-    "gcp:compute/subnetwork:Subnetwork": {
-        "name": "sub",
-        "network": "net",
-        "ipCidrRange": "10.0.0.0/20",
-    },
+    "gcp:compute/subnetwork:Subnetwork": NETWORK | {"name": "sub", "ipCidrRange": "10.0.0.0/20"},
     "gcp:compute/router:Router": {"name": "router", "network": "net"},
-    "gcp:compute/routerNat:RouterNat": {
-        "name": "nat",
-        "router": "router",
-        "sourceSubnetworkIpRangesToNat": "LIST_OF_SUBNETWORKS",
-    },
+    "gcp:compute/routerNat:RouterNat": {"name": "nat", "router": "router", **SOME_SUBNETWORKS},
     "gcp:compute/address:Address": {"name": "ip"},
     "gcp:compute/firewall:Firewall": {"name": "fw", "network": "net"},
     "gcp:projects/service:Service": {"service": "container.googleapis.com"},
-    "gcp:projects/iAMMember:IAMMember": {
-        "role": "roles/viewer",
-        "member": "user:a@b.c",
-        "project": "acme",
-    },
-    "gcp:serviceaccount/iAMMember:IAMMember": {
-        "serviceAccountId": "sa",
-        "role": "r",
-        "member": "m",
-    },
+    "gcp:projects/iAMMember:IAMMember": VIEWER,
+    "gcp:serviceaccount/iAMMember:IAMMember": MEMBER | {"serviceAccountId": "sa"},
     "gcp:storage/bucket:Bucket": {"name": "bucket", "location": "US"},
-    "gcp:storage/bucketIAMMember:BucketIAMMember": {"bucket": "bucket", "role": "r", "member": "m"},
-    "gcp:artifactregistry/repository:Repository": {
-        "repositoryId": "images",
-        "location": "us",
-        "format": "DOCKER",
-    },
+    "gcp:storage/bucketIAMMember:BucketIAMMember": MEMBER | {"bucket": "bucket"},
+    "gcp:artifactregistry/repository:Repository": IMAGES,
 }
 """Inputs of some recorded types."""
 

@@ -24,15 +24,9 @@ Resource = dict[str, Any]
 STACKS = sorted(path.name.split(".")[1] for path in (CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
 EXAMPLES = sorted(path.parent.name for path in (CHECKOUT / "examples").glob("*/__main__.py"))
 OPTIONS = (
-    *(
-        "protect",
-        "retainOnDelete",
-        "deleteBeforeReplace",
-        "ignoreChanges",
-        "replaceOnChanges",
-        "customTimeouts",
-    ),
-    *("additionalSecretOutputs", "importId", "deletedWith", "replaceWith", "hideDiffs"),
+    *("protect", "retainOnDelete", "deleteBeforeReplace", "ignoreChanges", "replaceOnChanges"),
+    *("customTimeouts", "additionalSecretOutputs", "importId", "deletedWith", "replaceWith"),
+    "hideDiffs",
 )
 """The options that decide what becomes of a resource, by their names in a request."""
 
@@ -113,9 +107,8 @@ def _record(
     environ |= {"ML_FOUNDATIONS_REHEARSAL": "/nowhere"} if rehearsed else {}
     try:
         with patch.dict(os.environ, environ, clear=True):
-            made = requests(
-                lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name
-            )
+            path = str(CHECKOUT / folder)
+            made = requests(lambda: runpy.run_path(path, run_name="__main__"), project, name)
     finally:
         pulumi.runtime.set_all_config({})
     parents = {_urn(request, project, name): request.parent for request in made}
@@ -138,9 +131,8 @@ def _ancestors(urn: str, parents: Mapping[str, str]) -> list[str]:
 def _plain(request: Any, parents: Mapping[str, str]) -> Resource:
     """A request as data; what it depends on of another component is summed up in that component's name."""
     given = json_format.MessageToDict(request)
-    own = (
-        [request.parent, *_ancestors(request.parent, parents)] if request.parent in parents else []
-    )
+    is_child = request.parent in parents
+    own = [request.parent, *_ancestors(request.parent, parents)] if is_child else []
     before = {
         [urn, *(a for a in _ancestors(urn, parents) if a not in own)][-1]
         for urn in request.dependencies

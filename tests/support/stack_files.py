@@ -24,12 +24,11 @@ def _config(stack: str) -> dict[str, Any]:
 def sections(stack: str = "dev") -> dict[str, Any]:
     """The sections of one of our stack files."""
     config = copy.deepcopy(_config(stack))
-    ours = {
-        key.partition(":")[2]: value
-        for key, value in config.items()
-        if key.startswith("ml-foundations:")
+    ours = [key for key in config if key.startswith("ml-foundations:")]
+    return {
+        "project": config["gcp:project"],
+        **{key.partition(":")[2]: config[key] for key in ours},
     }
-    return {"project": config["gcp:project"], **ours}
 
 
 OWN = {
@@ -51,7 +50,11 @@ def with_own_values(text: str) -> str:
 
 def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
     """The dev stack with values changed, each by its path."""
-    given = sections()
+    return with_changes(sections(), *changes)
+
+
+def with_changes(given: dict[str, Any], *changes: tuple[str, Any]) -> dict[str, Any]:
+    """A stack file with values changed, each by its path."""
     for path, value in changes:
         *parents, last = path.split(".")
         node = given

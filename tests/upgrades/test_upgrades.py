@@ -51,9 +51,8 @@ def changed(
 def unnamed(changes: dict[str, str]) -> dict[str, str]:
     """Changes that are not made in place, and that the changelog's newest section does not name."""
     news = (CHECKOUT / "CHANGELOG.md").read_text().split("\n## ")[1]
-    return {
-        what: op for what, op in changes.items() if op not in IN_PLACE and f"`{what}`" not in news
-    }
+    others = {what: op for what, op in changes.items() if op not in IN_PLACE}
+    return {what: op for what, op in others.items() if f"`{what}`" not in news}
 
 
 @pytest.mark.parametrize("name", kept.STACKS)
@@ -64,10 +63,9 @@ def test_an_upgrade_replaces_nothing_unnamed(
     checkout = copy_checkout()
     settings, state = kept.files(version, name)
     shutil.copy(settings, checkout.root / "stacks")
-    assert (
-        unnamed(changed(checkout.rehearsal(name), kept.read(state), tools, tmp_path / "state.json"))
-        == {}
-    )
+    scratch = tmp_path / "state.json"
+    changes = changed(checkout.rehearsal(name), kept.read(state), tools, scratch)
+    assert unnamed(changes) == {}
 
 
 def test_a_replacement_is_seen(
@@ -77,9 +75,8 @@ def test_a_replacement_is_seen(
     settings, path = kept.files(kept.versions()[0], "dev")
     checkout, state = copy_checkout(), kept.read(path)
     shutil.copy(settings, checkout.root / "stacks")
-    pool = next(
-        each for each in state["deployment"]["resources"] if each["type"].endswith(":NodePool")
-    )
+    resources = state["deployment"]["resources"]
+    pool = next(each for each in resources if each["type"].endswith(":NodePool"))
     for properties in (pool["inputs"], pool["outputs"]):
         properties["nodeConfig"]["spot"] = not properties["nodeConfig"].get("spot", False)
     assert unnamed(changed(checkout.rehearsal(), state, tools, tmp_path / "state.json"))

@@ -27,28 +27,19 @@ def job_spec(**more: Any) -> TrainingJobSpec:
 
 
 def gang_spec(**more: Any) -> DistributedTrainingSpec:
-    return check(
-        DistributedTrainingSpec,
-        "DistributedTraining",
-        WORKLOAD | {"job_name": "gang", "nodes": 2} | more,
-    )
+    given = WORKLOAD | {"job_name": "gang", "nodes": 2} | more
+    return check(DistributedTrainingSpec, "DistributedTraining", given)
 
 
 def sweep_spec(**more: Any) -> SweepSpec:
-    defaults = {
-        "sweep_name": "search",
-        "command": ["python", "train.py"],
-        "parameters": {"LR": {"values": [0.1, 0.01]}},
-    }
-    return check(SweepSpec, "Sweep", WORKLOAD | defaults | more)
+    given = WORKLOAD | {"sweep_name": "search", "command": ["python", "train.py"]}
+    given["parameters"] = {"LR": {"values": [0.1, 0.01]}}
+    return check(SweepSpec, "Sweep", given | more)
 
 
 def cron_spec(**more: Any) -> ScheduledTrainingSpec:
-    return check(
-        ScheduledTrainingSpec,
-        "ScheduledTraining",
-        WORKLOAD | {"cron_name": "nightly", "schedule": "0 3 * * *"} | more,
-    )
+    given = WORKLOAD | {"cron_name": "nightly", "schedule": "0 3 * * *"} | more
+    return check(ScheduledTrainingSpec, "ScheduledTraining", given)
 
 
 def task_spec(**more: Any) -> TaskSpec:
@@ -56,15 +47,13 @@ def task_spec(**more: Any) -> TaskSpec:
 
 
 def service_spec(**more: Any) -> InferenceServiceSpec:
-    return check(
-        InferenceServiceSpec, "InferenceService chat", WORKLOAD | {"service_name": "chat"} | more
-    )
+    given = WORKLOAD | {"service_name": "chat"} | more
+    return check(InferenceServiceSpec, "InferenceService chat", given)
 
 
 def shards_spec(**more: Any) -> ShardedSetSpec:
-    return check(
-        ShardedSetSpec, "ShardedSet parts", WORKLOAD | {"set_name": "parts", "shards": 4} | more
-    )
+    given = WORKLOAD | {"set_name": "parts", "shards": 4} | more
+    return check(ShardedSetSpec, "ShardedSet parts", given)
 
 
 def job(**more: Any) -> dict[str, Any]:
@@ -96,10 +85,8 @@ def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """The pod that a manifest makes: metadata and spec."""
     match manifest["kind"]:
         case "Pod":
-            return {
-                "metadata": without_none({"labels": manifest["metadata"].get("labels")}),
-                "spec": manifest["spec"],
-            }
+            labels = without_none({"labels": manifest["metadata"].get("labels")})
+            return {"metadata": labels, "spec": manifest["spec"]}
         case "CronJob":
             return manifest["spec"]["jobTemplate"]["spec"]["template"]
         case "JobSet":
@@ -122,6 +109,8 @@ DATA = [
     {"claim": "checkpoints", "path": "/checkpoints"},
 ]
 CLAIM = {"gpu": "L4", "gpus": 1, "gpu_claim": {}}
+TEN = {"indexed": True, "completions": 10}
+VLLM = {"image": "vllm/vllm-openai:v0.31.0", "port": 8000}
 
 FABRICS: dict[str, dict[str, Any]] = {
     "tcpx": {"kind": "tcpx", "networks": [f"vpc{index}" for index in range(1, 5)]},
@@ -156,28 +145,20 @@ CASES: dict[str, list[dict[str, Any]]] = {
         job(**GPU, mounts=DATA, grace_seconds=600, spot=True, fail_on_exit_codes=[2, 1])
     ],
     "training-job-by-index": [
-        job(
-            indexed=True,
-            completions=10,
-            parallelism=3,
-            backoff_limit_per_index=1,
-            max_failed_indexes=5,
-        )
+        job(**TEN, parallelism=3, backoff_limit_per_index=1, max_failed_indexes=5)
     ],
     "training-job-in-a-queue": [job(**GPU, queue="research", queue_priority="high")],
     "inference-service-on-two-nodes": service_spec(
-        image="vllm/vllm-openai:v0.31.0",
+        **VLLM,
         **GPU,
         nodes=2,
-        port=8000,
         arguments=["--model=m", "--tensor-parallel-size=8", "--pipeline-parallel-size=2"],
         queue="research",
         topology="required:block",
     ).manifests(),
     "inference-service-with-prefill": service_spec(
-        image="vllm/vllm-openai:v0.31.0",
+        **VLLM,
         **GPU,
-        port=8000,
         arguments=["--model=m", "--tensor-parallel-size=8"],
         prefill={"replicas": 2, "gpus": 4, "arguments": ["--model=m", "-tp=4"]},
     ).manifests(),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ml_foundations.component.spec import ComponentSpec
+from ml_foundations.kubernetes.selectors import REQUIRED
 
 from tests.workloads.building import gang_spec, job_spec, service_spec, shards_spec
 
@@ -16,8 +17,21 @@ LATEST_DRIVER = {"cloud.google.com/gke-gpu-driver-version": "latest"}
 LIBRARIES = "/usr/local/nvidia/lib64"
 
 
+def words(text: str) -> list[str]:
+    """The words of a command."""
+    return text.split()
+
+
+def overriding(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"overrides": {kind: fields}}
+
+
 def of_host(path: str) -> dict[str, Any]:
     return {"hostPath": {"path": path}}
+
+
+def mount(name: str, path: str, volume: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "path": path, "volume": volume, **more}
 
 
 def gke_labels(model: str, server: str) -> dict[str, str]:
@@ -33,7 +47,7 @@ VLLM: dict[str, Any] = {
     "deployment_name": "vllm-gemma-deployment",
     "service_name": "llm-service",
     "container_name": "inference-server",
-    "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+    "command": words("python3 -m vllm.entrypoints.openai.api_server"),
     "cpu": "2",
     "mounts": [SHARED_MEMORY],
     "port": 8000,
@@ -49,12 +63,12 @@ TOGETHER: dict[str, Any] = {
     "selector_labels": {"name": "nccl-host-1"},
     "env": {"LD_LIBRARY_PATH": LIBRARIES},
 }
-APART = {
-    "labelSelector": {
-        "matchExpressions": [{"key": "tcpxo", "operator": "In", "values": ["daemon"]}]
-    },
-    "topologyKey": "kubernetes.io/hostname",
-}
+DAEMONS = {"matchExpressions": [{"key": "tcpxo", "operator": "In", "values": ["daemon"]}]}
+APART = {"labelSelector": DAEMONS, "topologyKey": "kubernetes.io/hostname"}
+BIN, APERTURE = "/home/kubernetes/bin", "/dev/aperture_devices"
+LOCKS = {"capabilities": {"add": ["IPC_LOCK"]}}
+SCRIPTS = {"configMap": {"name": "launch-tritonserver", "defaultMode": 0o700}}
+NCCL_SCRIPTS = {"configMap": {"name": "nccl-configmap", "defaultMode": 0o777}}
 OF_SERVER = {
     "metadata.user_labels.app": "tensorflow-serving",
     "resource.labels.container_name": "tensorflow-serving-container",
@@ -70,8 +84,17 @@ BY_GPU_USE = {
     },
 }
 SLOW = {"initialDelaySeconds": 600, "failureThreshold": 60, "periodSeconds": 5}
-SERVICE_PORTS = {8000: ("http-inference-server", "http"), 8001: ("grpc-inference-server", "grpc")}
-SERVICE_PORTS |= {8002: ("http-metrics", "metrics")}
+SERVICE_PORTS = [
+    {"name": "http-inference-server", "port": 8000, "targetPort": "http"},
+    {"name": "grpc-inference-server", "port": 8001, "targetPort": "grpc"},
+    {"name": "http-metrics", "port": 8002, "targetPort": "metrics"},
+]
+
+TEMPLATES = {"name": "chat-templates", "config_map": "llama-chat-templates"}
+TEMPLATES |= {"path": "/templates", "read_only": True}
+NOTEBOOKS = {"name": "stateful", "size": "1Gi", "path": "/home/jovyan/stateful"}
+NOTEBOOKS |= {"storage_class": "standard-rwo"}
+HTTP = {"name": "http", "port": 80, "targetPort": "notebook"}
 
 Said = tuple[Callable[..., ComponentSpec], dict[str, Any], dict[str, Any]]
 OURS: Mapping[str, Said] = {
@@ -82,14 +105,10 @@ OURS: Mapping[str, Said] = {
             "image": "docker.io/vllm/vllm-openai:v0.10.0",
             "memory": "20Gi",
             "requests": {"ephemeral-storage": "20Gi"},
-            "arguments": [
-                "--model=$(MODEL_ID)",
-                "--tensor-parallel-size=1",
-                "--host=0.0.0.0",
-                "--port=8000",
-                "--max-model-len=32768",
-                "--max-num-seqs=4",
-            ],
+            "arguments": words(
+                "--model=$(MODEL_ID) --tensor-parallel-size=1 --host=0.0.0.0 --port=8000 "
+                "--max-model-len=32768 --max-num-seqs=4"
+            ),
             "env": {
                 "LD_LIBRARY_PATH": "${LD_LIBRARY_PATH}:/usr/local/nvidia/lib64",
                 "MODEL_ID": "google/gemma-3-4b-it",
@@ -107,17 +126,12 @@ OURS: Mapping[str, Said] = {
             "container_name": "resnet-gpu",
             "image": "gcr.io/vishnuk-cloud/tensorflow"
             "@sha256:c5655a73205a447e1552fc833d14ab66eee2304dbf64846edd88c41434c6f5f2",
-            "command": [
-                "python",
-                "/tensorflow_models/models/official/resnet/resnet_main.py",
-                "--use_tpu=False",
-                "--tpu=",
-                "--precision=float32",
-                "--data_dir=$(DATA_BUCKET)",
-                "--model_dir=$(MODEL_BUCKET)",
-                "--train_batch_size=$(TRAIN_BATCH_SIZE)",
-                "--train_steps=$(TRAIN_STEPS)",
-            ],
+            "command": words(
+                "python /tensorflow_models/models/official/resnet/resnet_main.py "
+                "--use_tpu=False --tpu= --precision=float32 --data_dir=$(DATA_BUCKET) "
+                "--model_dir=$(MODEL_BUCKET) --train_batch_size=$(TRAIN_BATCH_SIZE) "
+                "--train_steps=$(TRAIN_STEPS)"
+            ),
             "env": {
                 "DATA_BUCKET": "/home/vishnuk/tf-demo/fake_imagenet/",
                 "MODEL_BUCKET": "/home/vishnuk/tf-demo/train/resnet-train",
@@ -165,12 +179,7 @@ OURS: Mapping[str, Said] = {
             "requests": {"ephemeral-storage": "40Gi"},
             "files": {"/entrypoint.sh": TEXT},
             "mounts": [
-                {
-                    "name": "scripts-volume",
-                    "volume": {"configMap": {"name": "launch-tritonserver", "defaultMode": 0o700}},
-                    "path": "/scripts/",
-                    "read_only": True,
-                },
+                mount("scripts-volume", "/scripts/", SCRIPTS, read_only=True),
                 {"name": "data", "claim": "model-data", "path": "/data"},
             ],
             "port": 8000,
@@ -187,14 +196,7 @@ OURS: Mapping[str, Said] = {
         {
             "overrides": {
                 "ConfigMap": {"metadata": {"name": "launch-tritonserver"}},
-                "Service": {
-                    "spec": {
-                        "ports": [
-                            {"name": name, "port": port, "targetPort": target}
-                            for port, (name, target) in SERVICE_PORTS.items()
-                        ]
-                    }
-                },
+                "Service": {"spec": {"ports": SERVICE_PORTS}},
             }
         },
     ),
@@ -206,35 +208,24 @@ OURS: Mapping[str, Said] = {
             "service_name": "vllm-llama3-service",
             "image": "vllm/vllm-openai:v0.8.5",
             "memory": "10Gi",
-            "arguments": [
-                "--model=$(MODEL_ID)",
-                "--tensor-parallel-size=1",
-                "--host=0.0.0.0",
-                "--port=8000",
-                "--enable-auto-tool-choice",
-                "--tool-call-parser=llama3_json",
-                "--chat-template=/templates/tool_chat_template_llama3.1_json.jinja",
-                "--trust-remote-code",
-                "--enable-chunked-prefill",
-                "--max-model-len=32768",
-            ],
+            "arguments": words(
+                "--model=$(MODEL_ID) --tensor-parallel-size=1 --host=0.0.0.0 --port=8000 "
+                "--enable-auto-tool-choice --tool-call-parser=llama3_json "
+                "--chat-template=/templates/tool_chat_template_llama3.1_json.jinja "
+                "--trust-remote-code --enable-chunked-prefill --max-model-len=32768"
+            ),
             "env": {"MODEL_ID": "meta-llama/Llama-3.1-8B-Instruct"},
             "secret_env": token("hf-token-secret", "token"),
             "files": {"/tool_chat_template_llama3.1_json.jinja": TEXT},
             "mounts": [
                 SHARED_MEMORY,
-                {
-                    "name": "chat-templates",
-                    "config_map": "llama-chat-templates",
-                    "path": "/templates",
-                    "read_only": True,
-                },
+                TEMPLATES,
             ],
             "labels": gke_labels("llama3-3-1b-it", "vllm"),
             "selector_labels": {"app": "llama3-server"},
             "node_selector": L4,
         },
-        {"overrides": {"ConfigMap": {"metadata": {"name": "llama-chat-templates"}}}},
+        overriding("ConfigMap", metadata={"name": "llama-chat-templates"}),
     ),
     "tgi-gemma": (
         service_spec,
@@ -273,11 +264,7 @@ OURS: Mapping[str, Said] = {
             "command": ["/bin/sh", "-c", TEXT],
             "mounts": [
                 {"name": "tcpx-socket", "volume": {"emptyDir": {}}, "path": "/tmp"},
-                {
-                    "name": "config-volume",
-                    "volume": {"configMap": {"name": "nccl-configmap", "defaultMode": 0o777}},
-                    "path": "/configs",
-                },
+                mount("config-volume", "/configs", NCCL_SCRIPTS),
                 {"name": "libraries", "volume": of_host("/home/kubernetes/bin/nvidia/lib64")},
             ],
             "side_containers": [
@@ -305,16 +292,7 @@ OURS: Mapping[str, Said] = {
                 }
             ],
         },
-        {
-            "pod_overrides": {
-                "containers": [
-                    {
-                        "name": "nccl-test",
-                        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
-                    }
-                ]
-            }
-        },
+        {"pod_overrides": {"containers": [{"name": "nccl-test", "securityContext": LOCKS}]}},
     ),
     "nccl-tcpxo": (
         gang_spec,
@@ -329,23 +307,12 @@ OURS: Mapping[str, Said] = {
                 "networking.gke.io/default-interface": "eth0",
                 "networking.gke.io/interfaces": TEXT,
             },
-            "affinity": {
-                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}
-            },
-            "env": TOGETHER["env"]
-            | {"NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices"},
+            "affinity": {"podAntiAffinity": {REQUIRED: [APART]}},
+            "env": TOGETHER["env"] | {"NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": APERTURE},
             "shared_memory": "1Gi",
             "mounts": [
-                {
-                    "name": "nvidia",
-                    "path": LIBRARIES,
-                    "volume": of_host("/home/kubernetes/bin/nvidia/lib64"),
-                },
-                {
-                    "name": "aperture-devices",
-                    "path": "/dev/aperture_devices",
-                    "volume": of_host("/dev/aperture_devices"),
-                },
+                mount("nvidia", LIBRARIES, of_host("/home/kubernetes/bin/nvidia/lib64")),
+                mount("aperture-devices", APERTURE, of_host(APERTURE)),
                 {"name": "sys", "volume": of_host("/sys")},
                 {"name": "proc-sys", "volume": of_host("/proc/sys")},
             ],
@@ -383,16 +350,8 @@ OURS: Mapping[str, Said] = {
             "memory": None,
             "shared_memory": "250Gi",
             "mounts": [
-                {
-                    "name": "library-dir-host",
-                    "path": "/usr/local/nvidia",
-                    "volume": of_host("/home/kubernetes/bin/nvidia"),
-                },
-                {
-                    "name": "gib",
-                    "path": "/usr/local/gib",
-                    "volume": of_host("/home/kubernetes/bin/gib"),
-                },
+                mount("library-dir-host", "/usr/local/nvidia", of_host(f"{BIN}/nvidia")),
+                mount("gib", "/usr/local/gib", of_host(f"{BIN}/gib")),
             ],
         },
         {},
@@ -405,11 +364,10 @@ OURS: Mapping[str, Said] = {
             "container_name": "tensorflow-serving-container",
             "image": "gcr.io/vishnuk-cloud/tf-serving:1.9-gpu-minimal",
             "command": ["/usr/local/bin/tensorflow_model_server"],
-            "arguments": [
-                "--port=9000",
-                "--model_name=inception",
-                "--model_base_path=gs://vishh/tensorflow/inception/",
-            ],
+            "arguments": words(
+                "--port=9000 --model_name=inception "
+                "--model_base_path=gs://vishh/tensorflow/inception/"
+            ),
             "port": 9000,
             "service_port": 9000,
             "probes": {"readiness": {"exec": {"command": ["python", "-c", TEXT]}, "httpGet": None}},
@@ -417,14 +375,9 @@ OURS: Mapping[str, Said] = {
             "object_labels": {"run": "tensorflow-service"},
             "autoscaling": {"max_replicas": 10, "cpu_percent": 80},
         },
-        {
-            "overrides": {
-                "HorizontalPodAutoscaler": {
-                    "metadata": {"name": "tf-hpa"},
-                    "spec": {"metrics": [BY_GPU_USE]},
-                }
-            }
-        },
+        overriding(
+            "HorizontalPodAutoscaler", metadata={"name": "tf-hpa"}, spec={"metrics": [BY_GPU_USE]}
+        ),
     ),
     "tensorflow-notebook": (
         shards_spec,
@@ -440,26 +393,9 @@ OURS: Mapping[str, Said] = {
             "run_as_user": 0,
             "selector_labels": {"app": "tf-notebook"},
             "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-            "volumes": [
-                {
-                    "name": "stateful",
-                    "size": "1Gi",
-                    "storage_class": "standard-rwo",
-                    "path": "/home/jovyan/stateful",
-                }
-            ],
+            "volumes": [NOTEBOOKS],
         },
-        {
-            "overrides": {
-                "Service": {
-                    "spec": {
-                        "type": "LoadBalancer",
-                        "clusterIP": None,
-                        "ports": [{"name": "http", "port": 80, "targetPort": "notebook"}],
-                    }
-                }
-            }
-        },
+        overriding("Service", spec={"type": "LoadBalancer", "clusterIP": None, "ports": [HTTP]}),
     ),
     "vllm-kubernetes": (
         service_spec,
@@ -468,14 +404,10 @@ OURS: Mapping[str, Said] = {
             "image": "vllm/vllm-openai:v0.11.0",
             "memory": "10Gi",
             "requests": {"ephemeral-storage": "10Gi"},
-            "arguments": [
-                "--model=$(MODEL_ID)",
-                "--tensor-parallel-size=1",
-                "--host=0.0.0.0",
-                "--port=8080",
-                "--gpu-memory-utilization=0.85",
-                "--max-num-seqs=64",
-            ],
+            "arguments": words(
+                "--model=$(MODEL_ID) --tensor-parallel-size=1 --host=0.0.0.0 --port=8080 "
+                "--gpu-memory-utilization=0.85 --max-num-seqs=64"
+            ),
             "env": {
                 "MODEL_ID": "google/gemma-3-1b-it",
                 "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",

@@ -15,11 +15,8 @@ from tests.support.declaring import declared, inputs
 DOWNLOAD = {"image": "google/cloud-sdk:slim", "command": ["gcloud", "storage", "cp"]}
 DISK: dict[str, Any] = {"size": "1Ti", "download": DOWNLOAD}
 BUCKET = {"bucket": "my-models"}
-PROFILE: dict[str, Any] = {
-    "serving_profile": True,
-    "bucket_location": "us-east4",
-    "project_number": "12345",
-}
+PROFILE: dict[str, Any] = {"serving_profile": True, "project_number": "12345"}
+PROFILE |= {"bucket_location": "us-east4"}
 
 
 def cache(**args: Any) -> ModelCacheSpec:
@@ -57,10 +54,8 @@ def test_a_disk_is_filled_copied_and_then_mounted() -> None:
     assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/models"
     assert snapshot["spec"]["source"] == {"persistentVolumeClaimName": source["metadata"]["name"]}
     assert claim["spec"]["dataSource"]["name"] == snapshot["metadata"]["name"]
-    assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (
-        ["ReadOnlyMany"],
-        "weights",
-    )
+    assert claim["spec"]["accessModes"] == ["ReadOnlyMany"]
+    assert claim["spec"]["storageClassName"] == "weights"
 
 
 def test_a_disk_that_was_copied_is_deleted_and_another_is_filled() -> None:
@@ -68,10 +63,8 @@ def test_a_disk_that_was_copied_is_deleted_and_another_is_filled() -> None:
     snapshot, claim = cache(**DISK, filled=name).manifests()
     assert {each["metadata"]["name"] for each in (snapshot, claim)} == {name}
     made = cache(**DISK, filled=name).children()
-    assert [(child.suffix, list(child.depends_on)) for child in made] == [
-        ("snapshot", []),
-        ("claim", ["snapshot"]),
-    ]
+    waits = {child.suffix: list(child.depends_on) for child in made}
+    assert waits == {"snapshot": [], "claim": ["snapshot"]}
     other = DISK | {"size": "2Ti"}
     assert len(cache(**other, filled=name).manifests()) == 4
 
@@ -99,6 +92,9 @@ def test_another_download_is_another_disk() -> None:
     assert cache(**DISK).claim_name == cache(**DISK | {"download": longer}).claim_name
 
 
+FAR = BUCKET | {"location": "us-central1"}
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -110,19 +106,10 @@ def test_another_download_is_another_disk() -> None:
         ({"image": "i", "serving_profile": True}, "serving_profile: is for a bucket"),
         (BUCKET | {"serving_profile": True}, "bucket_location: is required"),
         (BUCKET | {"serving_profile": True, "bucket_location": "us-east4"}, "project_number: is"),
-        (
-            BUCKET | PROFILE | {"file_cache": "1Ti"},
-            "file_cache: is GKE's own with serving_profile",
-        ),
+        (BUCKET | PROFILE | {"file_cache": "1Ti"}, "file_cache: is GKE's own with serving_prof"),
         ({"image": "i", "file_cache": "1Ti"}, "file_cache: is for a bucket"),
-        (
-            BUCKET | {"bucket_location": "us-east4", "location": "us-central1"},
-            "bucket_location: is us-east4, and the cluster is in us-central1",
-        ),
-        (
-            BUCKET | PROFILE | {"bucket_location": "US", "location": "us-central1"},
-            "bucket_location: is US",
-        ),
+        (FAR | {"bucket_location": "us-east4"}, "is us-east4, and the cluster is in us-central1"),
+        (FAR | PROFILE | {"bucket_location": "US"}, "bucket_location: is US"),
     ],
 )
 def test_what_contradicts_itself_is_refused(args: dict[str, Any], message: str) -> None:
@@ -143,27 +130,25 @@ def test_gke_may_scan_a_bucket_for_its_profile() -> None:
     """Otherwise the pods keep the gate of the scan for ever."""
     scan, volume, _ = cache(**BUCKET | PROFILE).children()
     assert isinstance(scan.declared, CloudResource)
-    assert (scan.declared.type, scan.declared.inputs) == (
-        "gcp:storage/bucketIAMMember:BucketIAMMember",
-        {
-            "bucket": "my-models",
-            "role": "roles/storage.legacyBucketReader",
-            "member": "serviceAccount:service-12345@container-engine-robot.iam.gserviceaccount.com",
-        },
-    )
+    assert scan.declared.type == "gcp:storage/bucketIAMMember:BucketIAMMember"
+    assert scan.declared.inputs == {
+        "bucket": "my-models",
+        "role": "roles/storage.legacyBucketReader",
+        "member": "serviceAccount:service-12345@container-engine-robot.iam.gserviceaccount.com",
+    }
     # An Anywhere Cache in each zone would be billed, and no estimate has it.
     attributes = volume.manifest["spec"]["csi"]["volumeAttributes"]
     assert attributes == {"anywhereCacheZones": "none"}
     assert len([*cache(**BUCKET | PROFILE | {"grant": False}).children()]) == 2
 
 
+LIMIT = {"file_cache": "200Gi"}
+
+
 def test_the_copies_on_a_node_have_a_limit_if_one_is_set() -> None:
     sizes = [
         [option for option in volume["spec"]["mountOptions"] if "max-size" in option]
-        for volume, _ in (
-            cache(**BUCKET).manifests(),
-            cache(**BUCKET, file_cache="200Gi").manifests(),
-        )
+        for volume, _ in (cache(**BUCKET, **limit).manifests() for limit in ({}, LIMIT))
     ]
     assert sizes == [["file-cache:max-size-mb:-1"], ["file-cache:max-size-mb:204800"]]
 

@@ -18,9 +18,8 @@ LEVELS = ("privileged", "baseline", "restricted")
 
 
 def of_monitor(**args: Any) -> dict[str, Any]:
-    return manifest_of(
-        check(GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args), "DaemonSet"
-    )
+    spec = check(GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args)
+    return manifest_of(spec, "DaemonSet")
 
 
 RESTRICTED: dict[str, dict[str, Any]] = {
@@ -45,20 +44,14 @@ BASELINE = {
     "InferenceService of root": manifest_of(building.service_spec(run_as_user=0), "Deployment"),
 }
 PRIVILEGES: dict[str, Any] = {"name": "main", "securityContext": {"privileged": True}}
+ADMIN = {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}
+MOUNTS: dict[str, Any] = {"name": "mount", "image": "i", "securityContext": ADMIN}
 PRIVILEGED = {
     "GpuMonitor": of_monitor(),
     "GpuMonitor of the operator's driver": of_monitor(driver="operator"),
     "Task with privileges": building.pod(privileged=True, host_network=True, host_ipc=True),
     "Task with privileges by overrides": building.pod(pod_overrides={"containers": [PRIVILEGES]}),
-    "Task with an init container that adds CAP_SYS_ADMIN": building.pod(
-        init_containers=[
-            {
-                "name": "mount",
-                "image": "i",
-                "securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}},
-            }
-        ]
-    ),
+    "Task with an init container that adds CAP_SYS_ADMIN": building.pod(init_containers=[MOUNTS]),
 }
 
 

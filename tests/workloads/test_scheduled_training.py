@@ -26,9 +26,8 @@ def test_the_defaults_skip_a_run_that_would_meet_another() -> None:
     ("schedule", "deadline"), [("0 3 * * *", 77760), ("*/10 * * * *", 540), ("0 3 * * 0", 544320)]
 )
 def test_a_run_has_nine_tenths_of_the_interval_by_default(schedule: str, deadline: int) -> None:
-    assert (
-        cron(schedule=schedule)["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == deadline
-    )
+    job = cron(schedule=schedule)["spec"]["jobTemplate"]["spec"]
+    assert job["activeDeadlineSeconds"] == deadline
 
 
 def test_the_deadline_and_the_pause_of_the_user_are_taken() -> None:
@@ -38,12 +37,8 @@ def test_the_deadline_and_the_pause_of_the_user_are_taken() -> None:
 
 
 def test_jobs_may_delete_themselves_for_nobody_makes_them_again() -> None:
-    assert (
-        cron(ttl_seconds_after_finished=60)["spec"]["jobTemplate"]["spec"][
-            "ttlSecondsAfterFinished"
-        ]
-        == 60
-    )
+    job = cron(ttl_seconds_after_finished=60)["spec"]["jobTemplate"]["spec"]
+    assert job["ttlSecondsAfterFinished"] == 60
 
 
 def test_a_rename_ends_the_old_schedule_first() -> None:

@@ -15,15 +15,9 @@ from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, s
 
 
 def test_a_grid_is_every_combination() -> None:
-    spec = sweep_spec(
-        parameters={"LR": {"values": [0.1, 0.01]}, "OPT": {"values": ["adam", "sgd"]}}
-    )
-    assert spec.combinations == [
-        {"LR": 0.1, "OPT": "adam"},
-        {"LR": 0.1, "OPT": "sgd"},
-        {"LR": 0.01, "OPT": "adam"},
-        {"LR": 0.01, "OPT": "sgd"},
-    ]
+    rates, names = [0.1, 0.01], ["adam", "sgd"]
+    spec = sweep_spec(parameters={"LR": {"values": rates}, "OPT": {"values": names}})
+    assert spec.combinations == [{"LR": rate, "OPT": name} for rate in rates for name in names]
 
 
 RANGES = {
@@ -67,18 +61,13 @@ def test_a_sample_keeps_to_its_ranges_types_and_scale() -> None:
 
 def test_whole_numbers_are_the_same_in_every_language() -> None:
     """The engine carries all numbers as floats."""
-    hosted = sweep_spec(
-        parameters={"BATCH": {"values": [16.0, 32.0]}, "LR": {"values": [0.5, True, "a"]}}
-    )
-    assert [trial["BATCH"] for trial in hosted.combinations[:1]] == [16]
-    assert searched(parameters={"BATCH": {"values": [16.0]}}) == searched(
-        parameters={"BATCH": {"values": [16]}}
-    )
+    parameters = {"BATCH": {"values": [16.0, 32.0]}, "LR": {"values": [0.5, True, "a"]}}
+    assert [each["BATCH"] for each in sweep_spec(parameters=parameters).combinations[:1]] == [16]
+    whole, real = ({"BATCH": {"values": [number]}} for number in (16, 16.0))
+    assert searched(parameters=real) == searched(parameters=whole)
 
 
-def test_each_index_gets_its_own_parameters(
-    tmp_path: Path,
-) -> None:
+def test_each_index_gets_its_own_parameters(tmp_path: Path) -> None:
     """The container's own command is run, with the files where the volume would have them."""
     parameters = {
         "LR": {"values": [0.1, 1e-05]},

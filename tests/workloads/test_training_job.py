@@ -12,10 +12,11 @@ IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", 
 
 
 def fatal(*codes: int) -> dict[str, Any]:
-    return {
-        "action": "FailJob",
-        "onExitCodes": {"containerName": "main", "operator": "In", "values": list(codes)},
-    }
+    of_main = {"containerName": "main", "operator": "In", "values": [*codes]}
+    return {"action": "FailJob", "onExitCodes": of_main}
+
+
+COUNTED = fatal(4) | {"action": "Count"}
 
 
 @pytest.mark.parametrize(
@@ -26,10 +27,7 @@ def fatal(*codes: int) -> dict[str, Any]:
         ({"restart_policy": "OnFailure"}, None),
         ({"fail_on_exit_codes": [3, 1, 3]}, [fatal(1, 3), IGNORED]),
         ({"fail_on_exit_codes": [1], "ignore_disruptions": False}, [fatal(1)]),
-        (
-            {"fail_on_exit_codes": [1], "pod_failure_rules": [fatal(4) | {"action": "Count"}]},
-            [fatal(1), fatal(4) | {"action": "Count"}, IGNORED],
-        ),
+        ({"fail_on_exit_codes": [1], "pod_failure_rules": [COUNTED]}, [fatal(1), COUNTED, IGNORED]),
     ],
 )
 def test_disruptions_are_not_failures_of_a_job(args: dict[str, Any], rules: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,20 +14,9 @@ import yaml
 
 Object = dict[str, Any]
 GOOD = Path(__file__).with_name("good.yaml")
-SERVERS_OWN = frozenset(
-    {
-        *(
-            "apiVersion",
-            "kind",
-            "namespace",
-            "generateName",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "generation",
-        ),
-        *("deletionGracePeriodSeconds", "managedFields", "resourceVersion", "selfLink", "uid"),
-    }
-)
+SERVERS_OWN = frozenset({"apiVersion", "kind", "namespace", "generateName", "generation", "uid"})
+SERVERS_OWN |= {"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}
+SERVERS_OWN |= {"managedFields", "resourceVersion", "selfLink"}
 """Fields of metadata that the API server writes, or that say where the object is created."""
 
 OFTEN = ("Pod", "Pod", "Pod", "Service", "Job")
@@ -59,286 +49,26 @@ PAIRS = (
     ("PriorityLevelConfiguration", "FlowSchema", "p"),
 )
 """Kinds of which the second names the first by this name."""
-LONG = tuple("x" * length for length in (15, 16, 52, 53, 62, 63, 64, 253, 254))
-WORDS: Sequence[Any] = (
-    *(
-        "",
-        "a",
-        "b",
-        "A",
-        "o",
-        "a.b",
-        "a..b",
-        "a/b",
-        "a/B/c",
-        "a_b",
-        "-a",
-        "a-",
-        "1",
-        "1a",
-        "a b",
-        "é",
-        "x\ny",
-        "*",
-        "a:b",
-    ),
-    *(
-        "..",
-        "../a",
-        "/a",
-        "/a/../b",
-        "a/../b",
-        "//a",
-        "a%2Fb",
-        "/",
-        "http",
-        "True",
-        "None",
-        "kubernetes.io/a",
-        "Exists",
-    ),
-    *(
-        "10.0.0.1",
-        "10.0.0.0/8",
-        "::1",
-        "example.com/a",
-        "EXAMPLE.com/a",
-        "50%",
-        "a=b",
-        "nvidia.com/gpu",
-        "cpu",
-        *LONG,
-    ),
-)
-NUMBERS: Sequence[Any] = (
-    *(
-        0,
-        1,
-        2,
-        3,
-        5,
-        10,
-        20,
-        100,
-        101,
-        255,
-        256,
-        300,
-        511,
-        512,
-        600,
-        1800,
-        3600,
-        3601,
-        30000,
-        32767,
-        32768,
-        65535,
-        65536,
-    ),
-    *(86400, 86401, 100000, 100001, 2**31 - 1, 2**31, 2**63 - 1, -1, -1, -5, 1.0, 1.5),
-)
-QUANTITIES: Sequence[Any] = (
-    *(
-        "0",
-        "1",
-        "2",
-        "3",
-        "500m",
-        "1.5",
-        "1.5.",
-        "1e3",
-        "1E3",
-        "1e-3",
-        "-1",
-        "-0",
-        "+1",
-        ".5",
-        "5.",
-        "",
-        "x",
-        "1 Gi",
-        "1ki",
-    ),
-    *(
-        "1Ki",
-        "1Gi",
-        "10Gi",
-        "2Mi",
-        "3Mi",
-        "4Mi",
-        "1n",
-        "1u",
-        "0.1m",
-        "1mi",
-        "1e",
-        "1e30",
-        "100000000000000000000",
-        1,
-        0.5,
-        0,
-    ),
-    *(
-        "9223372036854775807",
-        "9223372036854775808",
-        "1Ei",
-        "100Ei",
-        "50%",
-        "0.5",
-        "1k",
-        "1K",
-        "NaN",
-        "0x1",
-    ),
-)
-SHARES: Sequence[Any] = (
-    0,
-    1,
-    2,
-    -1,
-    80,
-    65535,
-    65536,
-    "0%",
-    "1%",
-    "50%",
-    "100%",
-    "101%",
-    "-1%",
-    "1.5%",
-    "%",
-    "80",
-    "http",
-    "a--b",
-    "x" * 16,
-    "",
-    2**31,
-)
-RESOURCES = (
-    *(
-        "cpu",
-        "memory",
-        "storage",
-        "ephemeral-storage",
-        "pods",
-        "nvidia.com/gpu",
-        "hugepages-2Mi",
-        "hugepages-1Gi",
-        "hugepages-x",
-    ),
-    *(
-        "requests.cpu",
-        "limits.memory",
-        "requests.storage",
-        "requests.nvidia.com/gpu",
-        "count/pods",
-        "count/jobs.batch",
-        "services",
-    ),
-    *(
-        "kubernetes.io/x",
-        "gpu",
-        "a b",
-        "",
-        "a/b/c",
-        "limits.nvidia.com/gpu",
-        "resourcequotas",
-        "x.storageclass.storage.k8s.io/pods",
-    ),
-)
-KEYS = (
-    *(
-        "a",
-        "app",
-        "tier",
-        "a/b",
-        "a b",
-        "",
-        "A.b/c",
-        "a/",
-        "/a",
-        "é",
-        "x" * 63,
-        "x" * 64,
-        "a.example.com/" + "x" * 64,
-        "x" * 254 + "/a",
-    ),
-    *(
-        "kubernetes.io/hostname",
-        "pod-security.kubernetes.io/enforce",
-        ".dockerconfigjson",
-        "tls.crt",
-        "..",
-        ".",
-        "a_b",
-        "a.b",
-        "..a",
-    ),
-)
-BYTES = (
-    "YQ==",
-    "",
-    "!",
-    "YQ",
-    "YQ=",
-    "e30=",
-    "bnVsbA==",
-    "eyJhdXRocyI6e319",
-    "Y Q==",
-    "YQ==\n",
-    "W10=",
-    "InMi",
-    "ew==",
-)
-BY_NAME: Mapping[str, Sequence[Any]] = {
-    "cidr": ("10.0.0.0/8", "10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "::/0", "fd00::/8", "010.0.0.0/8", "10.0.0.0/08", "::ffff:1.2.3.4/96", "x"),
-    "ip": ("1.2.3.4", "::1", "1.2.3", "01.2.3.4", "256.1.1.1", "::ffff:1.2.3.4", "fe80::1%eth0", "127.0.0.1", "0.0.0.0", "fd00::1", "None", "x"),
-    "schedule": (
-        *("* * * * *", "*/5 * * * *", "60 * * * *", "@daily", "@every 1h", "@every x", "* * * *", "0 0 31 2 *", "TZ=UTC * * * * *"),
-        *("0 0 * * 7", "0 0 * * SUN", "0 0 * * MON-FRI", "*/0 * * * *", "1-60 * * * *", "5-1 * * * *", "@yearly", "@midnight ", "  * * * * *"),
-    ),
-    "timezone": ("UTC", "Europe/Berlin", "europe/berlin", "Mars/X", "Local", "", "EST", "Etc/GMT+5", "../UTC", "/UTC", "America/Argentina/Buenos_Aires", "US/Pacific"),
-    "operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "in", "Equal", "", "All", "Any"),
-    "path": ("/a", "a", "a/b", "..", "../a", "/a/../b", "/a//b", "/a/./b", "/a%2Fb", "", "/", "..a", "a..b", "a/..", "C:\\a", "a:b", "x" * 4097),
-    "key": (*KEYS, "metadata.name", "zone"),
-    "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", "noschedule", "", "x"),
-    "fieldpath": (
-        *("metadata.name", "metadata.labels", "metadata.annotations", "metadata.labels['a']", "metadata.labels['a b']", "metadata.x", ""),
-        *("spec.nodeName", "status.podIP", "status.hostIPs", "metadata.annotations['A.b/c']", "spec.serviceAccountName", "metadata.labels['']"),
-    ),
-    "resource": ("limits.cpu", "requests.memory", "limits.ephemeral-storage", "requests.hugepages-2Mi", "cpu", "limits.nvidia.com/gpu", "", "pods"),
-    "succeededindexes": ("0", "0-3", "0,2", "3-0", "0,0", "4", "1-", "a", "", "0, 1", "00", "1,0", "0-1,1-2"),
-    "image": ("i", " i", "i ", "", "a/b:c@sha256:x", "A B"),
-    "finalizers": ("a", "a.b/c", "orphan", "kubernetes", "foregroundDeletion", "", "a b", "a/b/c", "kubernetes.io/pv-protection"),
-    "reference": ("i", "", " ", "a/b:c"),
-    "verbs": ("get", "", "*", "x"),
-    "nonresourceurls": ("/healthz", "*", "/a/*", "/a*b", "a", "", "/*"),
-    "host": ("a.b", "*.a.b", "*", "a.*", "1.2.3.4", "A.b", "", "*.*.a", "a_b", "x" * 64 + ".a", "::1", "a."),
-    "type": ("Opaque", "kubernetes.io/tls", "kubernetes.io/dockerconfigjson", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth", "Container", "Pod", "x", ""),
-    "provisioner": ("a.b/c", "a.b", "A.b", "a/b/c", "a b", "", "kubernetes.io/no-provisioner", "x" * 64),
-    "iqn": ("iqn.2001-04.com.example:a", "iqn.2001-04.com.example:a,b", "eui.0123456789abcdef", "naa.0", "iqn.x", ""),
-    "clusterip": ("", "None", "10.0.0.9", "1.2.3", "::1", "none"),
-    "scopename": ("PriorityClass", "BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity", "VolumeAttributesClass", "x"),
-    "succeeded": ("0",),
-    "apigroup": ("", "rbac.authorization.k8s.io", "apps", "x", "snapshot.storage.k8s.io", "A"),
-    "apiversion": ("v1", "apps/v1", "", "a/b/c", "v1beta1", "/v1", "apps/"),
-    "devicepath": ("/dev/a", "a", "/a/../b", "", "/dev/b"),
-    "level": ("s0:c1,c2", "", "x"),
-    "capabilities": ("ALL", "CHOWN", "NET_RAW", "CAP_SYS_ADMIN", "SYS_ADMIN", "x", ""),
-    "containername": ("main", "first", "x", "", "A"),
-    "conditiontype": ("DisruptionTarget", "a.b/c", "a b", "", "Ready"),
-    "version": ("v1",),
-    "labelselector": KEYS,
-    "matchlabelkeys": ("app", "tier", "a b", "", "pod-template-hash", "app"),
-    "accessmodes": ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod", "RWO", ""),
-    "policytypes": ("Ingress", "Egress", "ingress", ""),
-    "scopes": ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass", "x", ""),
-    "externalname": ("a.b", "a.b.", "A.b", "a_b", "1.2.3.4", "", "*.a", "http://a", "a."),
-    "subdomain": ("x", "X", "a.b", "1x", "x" * 63, "x" * 64, ""),
-    "wwids": ("a", ""),
-    "sysctl": ("net.ipv4.tcp_rmem", "kernel.shm_rmid_forced", "kernel/msgmax", "A", "a..b"),
-}  # fmt: skip
+
+
+def _written_out(value: Any) -> Any:
+    """A value of the file: ``x{64}`` in a text stands for 64 characters."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"x\{(\d+)\}", lambda found: "x" * int(found[1]), value)
+
+
+def _values(section: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    return {name: [*map(_written_out, section[name])] for name in section}
+
+
+_FILE = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
+BY_NAME = _values(_FILE.pop("by_name"))
 """Strings by the end of their field's name, in lower case."""
+_VALUES = _values(_FILE)
+WORDS, NUMBERS, QUANTITIES = _VALUES["words"], _VALUES["numbers"], _VALUES["quantities"]
+SHARES, RESOURCES = _VALUES["shares"], _VALUES["resources"]
+KEYS, BYTES = _VALUES["keys"], _VALUES["bytes"]
 
 
 @cache
@@ -530,11 +260,9 @@ class _Editor:
             return at.choice(("2026-01-01T00:00:00Z", "x", ""))
         if type_.get("enum") and at.random() < 0.8:
             found = at.choice(type_["enum"])
-            return (
-                found
-                if at.random() < 0.75
-                else at.choice((found.lower(), found + "x", "", found.upper()))
-            )
+            if at.random() < 0.75:
+                return found
+            return at.choice((found.lower(), f"{found}x", "", found.upper()))
         if at.random() < 0.2:
             known = [v for *_, v, _ in self._places(self._document, {}, "") if isinstance(v, str)]
             return at.choice(known)

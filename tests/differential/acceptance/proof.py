@@ -23,6 +23,7 @@ from ml_foundations.rehearsal.tools import toolchain
 
 from tests.differential import control_plane
 from tests.differential.acceptance.generator import Schema, case
+from tests.factories import claim, cluster_wide, deployment, template
 
 Object = dict[str, Any]
 CONNECTIONS = 8
@@ -42,91 +43,37 @@ LABELS = {
 """What controllers add to the labels of pods, as far as the cases ask for it."""
 REFUSING = frozenset(
     {
-        *(
-            "invalid",
-            "pod-security",
-            "priority-class",
-            "runtime-class",
-            "request-above-limit",
-            "limit-range-max",
-        ),
-        *("extended-resource-limit", "extended-resource-fraction"),
+        *("invalid", "pod-security", "priority-class", "runtime-class", "limit-range-max"),
+        *("request-above-limit", "extended-resource-limit", "extended-resource-fraction"),
     }
 )
 """The rules of the API server; others are about room."""
-ROOMY: Object = {
-    "apiVersion": "v1",
-    "kind": "Node",
-    "metadata": {
-        "name": "n",
-        "labels": {"kubernetes.io/hostname": "n", "zone": "a", "a": "b", "size": "5"},
-    },
-    "status": {
-        "allocatable": {
-            "cpu": "1k",
-            "memory": "1Ti",
-            "pods": "1k",
-            "nvidia.com/gpu": "1k",
-            "hugepages-2Mi": "1Ti",
-            "ephemeral-storage": "1Ti",
-        }
-    },
-}
-WEB: Object = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "web", "namespace": "web"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "main", "image": "i"}]},
-        },
-    },
-}
+MUCH = dict.fromkeys(("cpu", "pods", "nvidia.com/gpu"), "1k")
+MUCH |= dict.fromkeys(("memory", "hugepages-2Mi", "ephemeral-storage"), "1Ti")
+ROOMY = cluster_wide("v1", "Node", "n", status={"allocatable": MUCH})
+ROOMY["metadata"]["labels"] = {"kubernetes.io/hostname": "n", "zone": "a", "a": "b", "size": "5"}
+WEB = deployment("web", 1, template(containers=[{"name": "main", "image": "i"}]))
+WEB["metadata"]["namespace"] = "web"
 
 
 def surroundings() -> list[Object]:
     """What the cases find in the cluster."""
-    named = {"apiVersion": "v1", "kind": "Namespace"}
-    spaces = [
-        named | {"metadata": {"name": name, "labels": labels}}
-        for name, labels in NAMESPACES.items()
-    ]
-    metadata, runtime = (
-        {"name": "urgent"},
-        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "h"},
-    )
-    urgent = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": metadata,
-        "value": 100,
-    }
-    metadata, disks = (
-        {"name": "c"},
-        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "d.example.com"},
-    )
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "c",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    spaces = [cluster_wide("v1", "Namespace", name) for name in NAMESPACES]
+    for space in spaces:
+        space["metadata"]["labels"] = NAMESPACES[space["metadata"]["name"]]
+    urgent = cluster_wide("scheduling.k8s.io/v1", "PriorityClass", "urgent", value=100)
+    boxed = cluster_wide("node.k8s.io/v1", "RuntimeClass", "boxed", handler="h")
+    disks = cluster_wide("storage.k8s.io/v1", "StorageClass", "c", provisioner="d.example.com")
+    disks |= {"volumeBindingMode": "WaitForFirstConsumer"}
     modes = (("c", "Filesystem"), ("b", "Block"))
-    claims = [
-        claim
-        | {"metadata": {"name": name, "namespace": "crew"}, "spec": {**spec, "volumeMode": mode}}
-        for name, mode in modes
-    ]
-    disks |= {"metadata": metadata, "volumeBindingMode": "WaitForFirstConsumer"}
-    return [*spaces, urgent, runtime | {"metadata": {"name": "boxed"}}, disks, *claims]
+    claims = [claim(name, storageClassName="c", volumeMode=mode) for name, mode in modes]
+    for made in claims:
+        made["metadata"]["namespace"] = "crew"
+    return [*spaces, urgent, boxed, disks, *claims]
 
 
-_NOT_IN_DRY_RUNS = {
-    "spec.healthCheckNodePort",
-    *(f"spec.ports[{index}].nodePort" for index in range(9)),
-}
+_NOT_IN_DRY_RUNS = {f"spec.ports[{index}].nodePort" for index in range(9)}
+_NOT_IN_DRY_RUNS |= {"spec.healthCheckNodePort"}
 """The API server takes no port of the nodes in a dry run, and asks for none from 30000 to 32767."""
 
 
@@ -162,10 +109,10 @@ class Comparison:
             return f"{self.kind} crashes planning: {self.crash}"
         if self.words:
             said = json.loads(self.words)
-            causes = said.get("details", {}).get("causes") or [
-                {"message": said["message"][-160:], "field": ""}
-            ]
-            return f"{self.kind} fits: {_plain(causes[0].get('field', ''))}: {_plain(causes[0]['message'])[:110]}"
+            whole = {"message": said["message"][-160:]}
+            cause = (said.get("details", {}).get("causes") or [whole])[0]
+            what = f"{_plain(cause.get('field', ''))}: {_plain(cause['message'])[:110]}"
+            return f"{self.kind} fits: {what}"
         path, message = self.errors[0]
         return f"{self.kind} refused: {_plain(path)}: {_plain(message)[:110]}"
 
@@ -185,12 +132,8 @@ class Server:
     async def schema(self) -> Schema:
         """What it publishes of itself."""
         paths = (await self._read("/openapi/v3"))["paths"]
-        wanted = [
-            found["serverRelativeURL"]
-            for path, found in paths.items()
-            if re.search(r"/v\d\w*$", path)
-        ]
-        return Schema([await self._read(path) for path in wanted])
+        versions = [paths[path] for path in paths if re.search(r"/v\d\w*$", path)]
+        return Schema([await self._read(found["serverRelativeURL"]) for found in versions])
 
     async def create(
         self, schema: Schema, document: Object, query: str = ""
@@ -219,23 +162,19 @@ class Server:
     async def keep_webhooks(self, path: str, groups: Sequence[str]) -> None:
         """Remove webhooks of other groups than some, and those of a controller for another's."""
         for each in (await self._read(path))["items"]:
-            own = next(
-                (group for group in groups if group.partition(".")[0] in each["metadata"]["name"]),
-                "",
-            )
+            name = each["metadata"]["name"]
+            own = [group for group in groups if group.partition(".")[0] in name][:1]
             kept = [
                 hook
                 for hook in each["webhooks"]
-                if all(rule["apiGroups"] == [own] for rule in hook["rules"])
+                if all(rule["apiGroups"] == (own or [""]) for rule in hook["rules"])
             ]
-            body, headers = (
-                json.dumps({"webhooks": kept}),
-                {"Content-Type": "application/merge-patch+json"},
-            )
-            async with self._session.patch(
-                f"{path}/{each['metadata']['name']}", data=body, headers=headers
-            ) as response:
-                response.raise_for_status()
+            await self._patch(f"{path}/{name}", {"webhooks": kept})
+
+    async def _patch(self, path: str, change: Object) -> None:
+        body, headers = json.dumps(change), {"Content-Type": "application/merge-patch+json"}
+        async with self._session.patch(path, data=body, headers=headers) as response:
+            response.raise_for_status()
 
     async def _read(self, path: str) -> Object:
         async with self._session.get(path) as response:
@@ -324,51 +263,27 @@ def _made(owner: Object) -> Iterable[Object]:
     """What the controllers make of an object, as the API server has completed it: Jobs of CronJobs and JobSets, and pods."""
     kind, spec = owner["kind"], owner.get("spec") or {}
     if kind in ("CronJob", "JobSet"):
-        jobs = (
-            [spec["jobTemplate"]]
-            if kind == "CronJob"
-            else [
-                each["template"]
-                for each in spec.get("replicatedJobs") or ()
-                if each.get("replicas") != 0
-            ]
-        )
-        for job in jobs:
+        replicated = spec.get("replicatedJobs") or ()
+        jobs = [each["template"] for each in replicated if each.get("replicas") != 0]
+        for job in [spec["jobTemplate"]] if kind == "CronJob" else jobs:
             given = job.get("metadata") or {}
             copied = {key: given[key] for key in ("labels", "annotations") if key in given}
             metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"]}
-            yield {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": metadata,
-                "spec": job["spec"],
-            }
-    elif "template" in spec and 0 not in (
-        spec.get("replicas"),
-        spec.get("parallelism"),
-        spec.get("completions"),
-    ):
+            made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+            yield made | {"spec": job["spec"]}
+    elif "template" in spec and 0 not in map(spec.get, ("replicas", "parallelism", "completions")):
         made = spec["template"]
         given = made.get("metadata") or {}
         labels = {**(given.get("labels") or {}), **LABELS.get(kind, {})}
         copied = {key: given[key] for key in ("annotations", "finalizers") if key in given}
-        metadata = {
-            **copied,
-            "name": "w-0",
-            "namespace": owner["metadata"]["namespace"],
-            "labels": labels,
-        }
-        names = dict.fromkeys(
-            each["metadata"]["name"] for each in spec.get("volumeClaimTemplates") or ()
-        )
+        metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"]}
+        metadata["labels"] = labels
+        claims = spec.get("volumeClaimTemplates") or ()
+        names = dict.fromkeys(each["metadata"]["name"] for each in claims)
         volumes = [{"name": each, "persistentVolumeClaim": {"claimName": "c"}} for each in names]
         own = [each for each in made["spec"].get("volumes") or () if each.get("name") not in names]
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {**made["spec"], "volumes": [*volumes, *own]},
-        }
+        pod = {**made["spec"], "volumes": [*volumes, *own]}
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
 def _compared(documents: Sequence[Object], words: str) -> Comparison:
@@ -382,11 +297,8 @@ def _compared(documents: Sequence[Object], words: str) -> Comparison:
         return Comparison(documents, words, (), Verdict.FITS, crash)
     own = [each for each in verdicts.workloads if str(each.workload) != "Deployment web/web"]
     found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
-    errors = [
-        (each.path, each.message)
-        for each in found
-        if each.rule in REFUSING and each.severity is Severity.ERROR
-    ]
+    wrong = [each for each in found if each.severity is Severity.ERROR]
+    errors = [(each.path, each.message) for each in wrong if each.rule in REFUSING]
     said = [each.verdict for each in own] or [verdicts.stack]
     verdict = Verdict.UNDETERMINED if Verdict.UNDETERMINED in said else said[0]
     return Comparison(documents, words, tuple(errors), verdict)
@@ -394,8 +306,7 @@ def _compared(documents: Sequence[Object], words: str) -> Comparison:
 
 @cache
 def _beside() -> tuple[Object, ...]:
-    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web"}}
-    return (named, ROOMY, WEB)
+    return (cluster_wide("v1", "Namespace", "web"), ROOMY, WEB)
 
 
 def summary(found: Sequence[Comparison]) -> str:

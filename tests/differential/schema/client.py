@@ -18,13 +18,9 @@ from tests.differential.schema.openapi import compact
 Object = dict[str, Any]
 CONNECTIONS = 16
 """Each costs a handshake; more are no faster."""
-SCHEDULER_QUEUES = re.compile(
-    r'^scheduler_pending_pods\{queue="(?:active|backoff)"\} (\S+)', re.MULTILINE
-)
-CONTROLLER_QUEUES = re.compile(
-    r"^workqueue_(?:depth|unfinished_work_seconds)\{.*\} (\S+)", re.MULTILINE
-)
-CLAIM_LOOKS = re.compile(r'^workqueue_adds_total\{name="claims"\} (\S+)', re.MULTILINE)
+SCHEDULER_QUEUES = re.compile(r'(?m)^scheduler_pending_pods\{queue="(?:active|backoff)"\} (\S+)')
+CONTROLLER_QUEUES = re.compile(r"(?m)^workqueue_(?:depth|unfinished_work_seconds)\{.*\} (\S+)")
+CLAIM_LOOKS = re.compile(r'(?m)^workqueue_adds_total\{name="claims"\} (\S+)')
 
 WATCH = {"watch": "true", "allowWatchBookmarks": "true"}
 START = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -43,11 +39,9 @@ class Client:
         """Create an object. Returns it, or the API server's words of refusal."""
         async with self._session.post(path + options, data=json.dumps(document)) as response:
             answer = await response.json()
-        return (
-            (answer, "")
-            if response.status == 201
-            else (None, f"{response.status}: {answer['message']}")
-        )
+        if response.status == 201:
+            return answer, ""
+        return None, f"{response.status}: {answer['message']}"
 
     async def touch(self, path: str, stamp: str) -> None:
         """Change an annotation, so that controllers look at the object again; it may be gone."""
@@ -58,9 +52,8 @@ class Client:
 
     async def delete(self, path: str) -> None:
         """Delete an object and what belongs to it; it may be gone."""
-        async with self._session.delete(
-            path, params={"propagationPolicy": "Background"}
-        ) as response:
+        policy = {"propagationPolicy": "Background"}
+        async with self._session.delete(path, params=policy) as response:
             await response.read()
 
     async def watch(self, path: str, seen: dict[tuple[str, str], Object]) -> AsyncIterator[str]:
@@ -104,10 +97,8 @@ class Client:
     async def schema(self) -> Mapping[str, Any]:
         """What the API server publishes of itself, as ``openapi.compact`` keeps it."""
         paths = json.loads(await self._text("/openapi/v3"))["paths"]
-        wanted = [
-            found["serverRelativeURL"] for path, found in paths.items() if re.search(r"/v\d$", path)
-        ]
-        return compact([json.loads(await self._text(path)) for path in wanted])
+        stable = [paths[path]["serverRelativeURL"] for path in paths if re.search(r"/v\d$", path)]
+        return compact([json.loads(await self._text(path)) for path in stable])
 
     async def _text(self, path: str) -> str:
         async with self._session.get(path) as response:

@@ -16,6 +16,7 @@ from tests.differential.schema.oracle import Run, title
 Object = dict[str, Any]
 REFUSED = "refused"
 """Planning's word for documents that it does not read."""
+LIMITS_AND_VOLUMES = ("ResourceQuota", "LimitRange", "PersistentVolumeClaim", "PersistentVolume")
 OUTCOMES = ("runs", "one order", "waits", "refused", "unsettled")
 
 
@@ -57,15 +58,8 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
     if outcome == "unsettled":
         pass
     elif verdict is Verdict.FITS and outcome != "runs":
-        wrong = "fits: " + "; ".join(
-            sorted(
-                {
-                    f"{key}: {why}"
-                    for run in runs
-                    for key, why in (run.refused | run.waiting).items()
-                }
-            )
-        )
+        found = [item for run in runs for item in (run.refused | run.waiting).items()]
+        wrong = "fits: " + "; ".join(sorted({f"{key}: {why}" for key, why in found}))
     elif verdict is not Verdict.FITS and resting:
         # Planning judges a workload that rests as what it will be when it is resumed; no run shows that.
         pass
@@ -76,9 +70,8 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
             if item.verdict is Verdict.CANNOT_FIT and any(
                 _ran(run, documents, item.workload) for run in runs
             ):
-                wrong = f"{item.workload} cannot fit: " + "; ".join(
-                    str(finding.message) for finding in item.reasons
-                )
+                reasons = "; ".join(str(finding.message) for finding in item.reasons)
+                wrong = f"{item.workload} cannot fit: {reasons}"
     return Comparison(str(verdict), outcome, wrong, features(documents), rules)
 
 
@@ -107,22 +100,15 @@ def _outcome(runs: Sequence[Run]) -> str:
 
 def _ran(run: Run, documents: Sequence[Object], workload: Any) -> bool:
     key = f"{workload.kind} {workload.namespace}/{workload.name}"
-    return (
-        any(title(document) == key for document in documents)
-        and key not in run.refused | run.waiting
-    )
+    return key in map(title, documents) and key not in run.refused | run.waiting
 
 
 def _rests(document: Object) -> bool:
     """Whether a workload wants no pods as it stands."""
     spec = document.get("spec") or {}
     job = spec.get("jobTemplate", {}).get("spec", spec)
-    rests = (
-        job.get("suspend")
-        or spec.get("paused")
-        or 0 in (job.get("parallelism"), job.get("completions"))
-    )
-    return bool(rests or spec.get("replicas") == 0)
+    counts = (job.get("parallelism"), job.get("completions"), spec.get("replicas"))
+    return bool(job.get("suspend") or spec.get("paused") or 0 in counts)
 
 
 # --- Features
@@ -133,31 +119,21 @@ def features(documents: Sequence[Object]) -> tuple[str, ...]:
     found: set[str] = set()
     for document in documents:
         found.add(document["kind"])
-        if document["kind"] in (
-            "ResourceQuota",
-            "LimitRange",
-            "PersistentVolumeClaim",
-            "PersistentVolume",
-        ):
+        if document["kind"] in LIMITS_AND_VOLUMES:
             found |= {f"{document['kind']}.{key}" for key in document.get("spec", {})}
         for pod in pod_specs(document):
             found |= set(_pod_features(pod))
-            spec = document["spec"]
-            if spec is not pod:
-                found |= {
-                    f"{document['kind']}.{key}"
-                    for key in spec
-                    if key not in ("template", "selector")
-                }
+            if document["spec"] is not pod:
+                own = document["spec"].keys() - {"template", "selector"}
+                found |= {f"{document['kind']}.{key}" for key in own}
     return tuple(sorted(found))
 
 
 def _pod_features(pod: Object) -> Iterator[str]:
     for key, value in pod.items():
         if key == "volumes":
-            yield from (
-                f"volume.{source}" for volume in value for source in volume if source != "name"
-            )
+            sources = [source for volume in value for source in volume if source != "name"]
+            yield from (f"volume.{source}" for source in sources)
         elif key == "affinity":
             yield from (f"affinity.{part}" for part in value)
         elif key not in ("containers", "initContainers"):

@@ -18,15 +18,8 @@ WORKLOADS = (
     "Pod", "Pod", "Pod", "Job", "Job", "Deployment", "Deployment", "Deployment", "ReplicaSet", "StatefulSet",
     "StatefulSet", "DaemonSet", "DaemonSet", "CronJob", "ReplicationController",
 )  # fmt: skip
-BESIDE = (
-    "Service",
-    "ConfigMap",
-    "Secret",
-    "PodDisruptionBudget",
-    "PodTemplate",
-    "CSIDriver",
-    "Endpoints",
-)
+BESIDE = ("Service", "ConfigMap", "Secret", "PodDisruptionBudget", "PodTemplate", "CSIDriver")
+BESIDE += ("Endpoints",)
 """Kinds that stand in a stack beside its workloads; of each, as much as the schema knows."""
 DECLARED = 88
 """In a hundred: how often a case holds the object that another one refers to."""
@@ -38,9 +31,8 @@ def case(schema: Schema, number: int) -> list[Object]:
     documents = [_namespace(draw, name) for name in values.NAMESPACES[: draw.pick(1, 1, 1, 2)]]
     spaces = [document["metadata"]["name"] for document in documents]
     documents += [_node(draw, name) for name in values.NODES[: draw.pick(1, 2, 2, 3, 3, 4)]]
-    workloads = [
-        _workload(draw, index, draw.pick(*spaces)) for index in range(draw.pick(1, 1, 2, 2, 3, 4))
-    ]
+    count = draw.pick(1, 1, 2, 2, 3, 4)
+    workloads = [_workload(draw, index, draw.pick(*spaces)) for index in range(count)]
     for space in spaces:
         for kind, chance in (("ResourceQuota", 22), ("LimitRange", 14)):
             if draw.chance(chance):
@@ -61,10 +53,8 @@ def _object(draw: Draw, kind: str, name: str, namespace: str | None = None) -> O
 
 
 def _metadata(draw: Draw, name: str) -> Object:
-    metadata = draw.object(
-        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", frozenset({"annotations"})
-    )
-    return {"name": name} | metadata
+    of_objects = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    return {"name": name} | draw.object(of_objects, frozenset({"annotations"}))
 
 
 def _namespace(draw: Draw, name: str) -> Object:
@@ -102,9 +92,8 @@ def _node(draw: Draw, name: str) -> Object:
 def _taint(draw: Draw) -> Object:
     key = draw.pick("spot", "spot", "team", values.GPU)
     effect = draw.pick("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
-    return {"key": key, "effect": effect} | (
-        {"value": draw.pick("x", "y", "7")} if draw.chance(70) else {}
-    )
+    value = {"value": draw.pick("x", "y", "7")} if draw.chance(70) else {}
+    return {"key": key, "effect": effect} | value
 
 
 # --- Workloads
@@ -114,9 +103,8 @@ def _workload(draw: Draw, index: int, namespace: str) -> Object:
     kind = draw.pick(*WORKLOADS)
     name = f"w{index}"
     made = _object(draw, kind, name, namespace)
-    labels = {"app": draw.pick(*values.APPS), "w": name} | (
-        {"tier": draw.pick("front", "back")} if draw.chance(50) else {}
-    )
+    labels = {"app": draw.pick(*values.APPS), "w": name}
+    labels |= {"tier": draw.pick("front", "back")} if draw.chance(50) else {}
     if kind == "Pod":
         made["metadata"]["labels"] = labels
         made["spec"] = _pod(draw, kind)
@@ -133,17 +121,14 @@ def _workload(draw: Draw, index: int, namespace: str) -> Object:
         own = {"w": name} if draw.chance(95) else {"app": labels["app"]}
         spec["selector"] = own if kind == "ReplicationController" else {"matchLabels": own}
     if kind == "StatefulSet" and "volumeClaimTemplates" in spec:
-        spec["volumeClaimTemplates"] = [
-            _claim(draw, name) for name in draw.some("data", "logs")[:2]
-        ]
+        claims = draw.some("data", "logs")[:2]
+        spec["volumeClaimTemplates"] = [_claim(draw, claim) for claim in claims]
     return made
 
 
 def _claim(draw: Draw, name: str) -> Object:
-    return {
-        "metadata": {"name": name},
-        "spec": draw.object("io.k8s.api.core.v1.PersistentVolumeClaimSpec"),
-    }
+    spec = draw.object("io.k8s.api.core.v1.PersistentVolumeClaimSpec")
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def _pod(draw: Draw, kind: str) -> Object:
@@ -184,14 +169,7 @@ def pod_specs(document: Any) -> Iterator[Object]:
             yield spec
         case "CronJob":
             yield spec["jobTemplate"]["spec"]["template"]["spec"]
-        case (
-            "Job"
-            | "Deployment"
-            | "ReplicaSet"
-            | "StatefulSet"
-            | "DaemonSet"
-            | "ReplicationController"
-        ):
+        case kind if kind in WORKLOADS:
             yield spec["template"]["spec"]
         case _:
             return
@@ -256,11 +234,9 @@ def _volume(draw: Draw, name: str) -> Object:
 
 def _devices(draw: Draw, documents: list[Object], spaces: list[str]) -> list[Object]:
     made = [_object(draw, "DeviceClass", values.DEVICES)] if draw.chance(DECLARED) else []
-    for node in [
-        document["metadata"]["name"] for document in documents if document["kind"] == "Node"
-    ]:
-        if draw.chance(75):
-            made.append(unions.resource_slice(draw, node))
+    for document in documents:
+        if document["kind"] == "Node" and draw.chance(75):
+            made.append(unions.resource_slice(draw, document["metadata"]["name"]))
     for space in spaces:
         for kind, name in (("ResourceClaim", "shared"), ("ResourceClaimTemplate", "each")):
             if _mentions(documents, f'"{name}"') and draw.chance(DECLARED):

@@ -27,11 +27,8 @@ class Kind:
     def path(self, namespace: str | None) -> str:
         """The collection that an object of this kind is created in."""
         root = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
-        return (
-            f"{root}/namespaces/{namespace}/{self.plural}"
-            if self.namespaced
-            else f"{root}/{self.plural}"
-        )
+        inside = f"/namespaces/{namespace}" if self.namespaced else ""
+        return f"{root}{inside}/{self.plural}"
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,8 @@ class Schema:
             namespaced = "/namespaces/{namespace}/" in path
             group = made["group"]
             api_version = f"{group}/{made['version']}" if group else made["version"]
-            found.setdefault(
-                made["kind"], Kind(made["kind"], api_version, plural, namespaced, made["type"])
-            )
+            kind = made["kind"]
+            found.setdefault(kind, Kind(kind, api_version, plural, namespaced, made["type"]))
         return found
 
     def fields(self, type_name: str) -> Mapping[str, Node]:

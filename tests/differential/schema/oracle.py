@@ -55,9 +55,8 @@ class Run:
 
 def title(document: Object) -> str:
     metadata = document["metadata"]
-    return f"{document['kind']} {metadata.get('namespace', '')}/{metadata['name']}".replace(
-        " /", " "
-    )
+    place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{document['kind']} {place}{metadata['name']}"
 
 
 @dataclass
@@ -77,11 +76,8 @@ class _Instance:
 
     @property
     def namespaces(self) -> set[str]:
-        return {
-            document["metadata"]["name"]
-            for document in self.documents
-            if document["kind"] == "Namespace"
-        }
+        spaces = [document for document in self.documents if document["kind"] == "Namespace"]
+        return {document["metadata"]["name"] for document in spaces}
 
     @property
     def others(self) -> list[Object]:
@@ -120,12 +116,8 @@ class Oracle:
         """
         self._watches = watches = [asyncio.create_task(self._watch(kind)) for kind in WATCHED]
         try:
-            first = [
-                _instance(documents, f"c{index}a", False) for index, documents in enumerate(cases)
-            ]
-            second = [
-                _instance(documents, f"c{index}b", True) for index, documents in enumerate(orders)
-            ]
+            first = [_instance(case, f"c{index}a", False) for index, case in enumerate(cases)]
+            second = [_instance(case, f"c{index}b", True) for index, case in enumerate(orders)]
             await self._run([*first, *second])
         finally:
             for watch in watches:
@@ -175,17 +167,10 @@ class Oracle:
         elif made and document["kind"] == "CronJob":
             # What a CronJob will start once, as `kubectl create job --from` does it.
             job = document["spec"]["jobTemplate"]
-            metadata = {
-                "name": document["metadata"]["name"],
-                "namespace": document["metadata"]["namespace"],
-            }
-            run = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": metadata,
-                "spec": job["spec"],
-            }
-            await self._create(instance, run)
+            given = document["metadata"]
+            metadata = {"name": given["name"], "namespace": given["namespace"]}
+            run = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+            await self._create(instance, run | {"spec": job["spec"]})
         return not refusal
 
     def _path(self, document: Object) -> str:
@@ -276,9 +261,8 @@ class Oracle:
                 missing = missing_of(workload, self.seen, pods)
                 if missing is DONE:
                     continue
-                instance.run.waiting[_told(title(workload), instance)] = _told(
-                    missing.why, instance
-                )
+                name = _told(title(workload), instance)
+                instance.run.waiting[name] = _told(missing.why, instance)
                 if missing.is_coming:
                     coming.append(_Coming(instance, None, f"{title(workload)}: {missing.why}"))
                 elif missing.next:
@@ -288,13 +272,8 @@ class Oracle:
             if refusal:
                 instance.run.waiting[_told(title(workload), instance)] = _told(refusal, instance)
             else:
-                coming.append(
-                    _Coming(
-                        instance,
-                        workload,
-                        f"{title(workload)}: {missing.why}, and would be accepted",
-                    )
-                )
+                why = f"{title(workload)}: {missing.why}, and would be accepted"
+                coming.append(_Coming(instance, workload, why))
         return coming
 
     def _pods_by_namespace(self) -> dict[str, list[Object]]:
@@ -327,9 +306,8 @@ async def _all(tasks: Iterable[Awaitable[Any]]) -> None:
 
 
 def _instance(documents: Sequence[Object], identity: str, one_by_one: bool) -> _Instance:
-    return _Instance(
-        json.loads(json.dumps(documents).replace(CASE, identity)), one_by_one, identity
-    )
+    own = json.loads(json.dumps(documents).replace(CASE, identity))
+    return _Instance(own, one_by_one, identity)
 
 
 def _told(text: str, instance: _Instance) -> str:
@@ -341,13 +319,12 @@ def _quick(workload: Object) -> Object:
     workload = copy.deepcopy(workload)
     match workload["kind"]:
         case "Pod":
-            metadata = workload["metadata"]
+            template = workload
         case "CronJob":
-            metadata = workload["spec"]["jobTemplate"]["spec"]["template"].setdefault(
-                "metadata", {}
-            )
+            template = workload["spec"]["jobTemplate"]["spec"]["template"]
         case _:
-            metadata = workload["spec"]["template"].setdefault("metadata", {})
+            template = workload["spec"]["template"]
+    metadata = template.setdefault("metadata", {})
     metadata.setdefault("annotations", {})["pod-complete.stage.kwok.x-k8s.io/delay"] = "1ms"
     return workload
 
@@ -357,6 +334,5 @@ def _taints(node: Object) -> set[str]:
 
 
 def _cordoned(node: Object) -> set[str]:
-    return (
-        {"node.kubernetes.io/unschedulable"} if node.get("spec", {}).get("unschedulable") else set()
-    )
+    is_cordoned = node.get("spec", {}).get("unschedulable")
+    return {"node.kubernetes.io/unschedulable"} if is_cordoned else set()

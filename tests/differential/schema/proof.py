@@ -28,9 +28,7 @@ def prove(count: int, folder: Path, keep: bool, first: int) -> tuple[int, str]:
     number = first
     known: set[str] = set()
     while len(comparisons) < count:
-        found = [
-            (documents, compare(documents, answers)) for documents, answers in runs.batch(number)
-        ]
+        found = [(case, compare(case, answers)) for case, answers in runs.batch(number)]
         comparisons += [comparison for _, comparison in found]
         for documents, comparison in found:
             if comparison.wrong:
@@ -58,10 +56,8 @@ def _keep(runs: Runs, documents: list[Object], comparison: Comparison) -> Path:
 
     def disagree(cases: Sequence[list[Object]]) -> list[bool]:
         answers = runs.of(cases, "shrinking") if cases else []
-        return [
-            _kind_of(compare(*pair).wrong).startswith(kind)
-            for pair in zip(cases, answers, strict=True)
-        ]
+        wrong = [compare(*pair).wrong for pair in zip(cases, answers, strict=True)]
+        return [_kind_of(words).startswith(kind) for words in wrong]
 
     def may(case: list[Object]) -> bool:
         return bool(case) and compare(case, []).verdict == comparison.verdict
@@ -70,9 +66,8 @@ def _keep(runs: Runs, documents: list[Object], comparison: Comparison) -> Path:
     wrong = compare(small, runs.of([small], "shrinking")[0]).wrong
     path = REGRESSIONS / f"{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(
-        f"# Planning says {' '.join(wrong.split())}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}"
-    )
+    says = f"# Planning says {' '.join(wrong.split())}"
+    path.write_text(f"{says}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}")
     return path
 
 
@@ -96,11 +91,8 @@ def table(comparisons: Sequence[Comparison]) -> str:
     counts = Counter((comparison.verdict, comparison.outcome) for comparison in comparisons)
     lines = [f"| planning says | {' | '.join(OUTCOMES)} |", "|-|" + "-:|" * len(OUTCOMES)]
     for verdict in VERDICTS:
-        lines.append(
-            f"| {verdict} | "
-            + " | ".join(f"{counts[verdict, outcome]:,}" for outcome in OUTCOMES)
-            + " |"
-        )
+        numbers = " | ".join(f"{counts[verdict, outcome]:,}" for outcome in OUTCOMES)
+        lines.append(f"| {verdict} | {numbers} |")
     return "\n".join(lines)
 
 

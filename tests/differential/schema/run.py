@@ -85,9 +85,7 @@ async def _run(
     rehearsal: Any, schema: Schema, cases: Sequence[list[Object]]
 ) -> list[tuple[Run, Run]]:
     async with client.connect(rehearsal) as connected:
-        return await Oracle(connected, schema).run(
-            cases, [_reordered(documents) for documents in cases]
-        )
+        return await Oracle(connected, schema).run(cases, [*map(_reordered, cases)])
 
 
 def _reordered(documents: list[Object]) -> list[Object]:

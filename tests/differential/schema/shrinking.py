@@ -51,9 +51,11 @@ def shrink(
 def without(documents: list[Object], paths: Sequence[Path]) -> list[Object]:
     """The documents without what some paths lead to."""
     changed: Any = copy.deepcopy(documents)
-    for path in sorted(
-        paths, key=lambda path: [(isinstance(step, str), step) for step in path], reverse=True
-    ):
+
+    def order(path: Path) -> list[tuple[bool, Any]]:
+        return [(isinstance(step, str), step) for step in path]
+
+    for path in sorted(paths, key=order, reverse=True):
         holder = changed
         for step in path[:-1]:
             holder = holder[step] if isinstance(holder, list) else holder.get(step, {})
@@ -69,14 +71,8 @@ def _paths(documents: list[Object]) -> Iterator[Path]:
 
 
 def _below(tree: Any, path: Path) -> Iterator[Path]:
-    items = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree)
-        if isinstance(tree, list)
-        else ()
-    )
-    for key, value in items:
+    places = enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in tree.items() if isinstance(tree, dict) else places:
         if key not in KEPT:
             yield (*path, key)
         yield from _below(value, (*path, key))

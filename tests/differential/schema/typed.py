@@ -90,10 +90,8 @@ class Draw:
             return self.pick(*node["enum"])
         if (form := node.get("format")) in FORMATS:
             return self.pick(*FORMATS[form])
-        kinds = node.get("type") or next(
-            (part.get("type") for part in node.get("oneOf", ())), "string"
-        )
-        match kinds:
+        parts = [part.get("type") for part in node.get("oneOf", ())]
+        match node.get("type") or next(iter(parts), "string"):
             case "boolean":
                 return self.pick(True, False)
             case "integer" | "number":
@@ -105,13 +103,13 @@ class Draw:
 def _distinct(items: list[Any], node: Node) -> list[Any]:
     """Items whose keys differ, as lists that are maps need them."""
     keys = node.get("x-kubernetes-list-map-keys", ())
+
+    def identity(item: Any) -> Any:
+        return [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
+
     found: list[Any] = []
     for item in items:
-        own = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
-        if all(
-            own != ([other.get(key) for key in keys] if keys and isinstance(other, dict) else other)
-            for other in found
-        ):
+        if identity(item) not in map(identity, found):
             found.append(item)
     return found
 
@@ -133,11 +131,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("Quantity")
 def _quantity(draw: Draw) -> Any:
-    return (
-        draw.pick("1", "500m", "1Gi", "2", "1e0")
-        if not draw.chance(STRANGE)
-        else draw.pick("-1", 1, "1.5")
-    )
+    if draw.chance(STRANGE):
+        return draw.pick("-1", 1, "1.5")
+    return draw.pick("1", "500m", "1Gi", "2", "1e0")
 
 
 @rule("MicroTime", "Time")
@@ -162,9 +158,12 @@ def _label_selector(draw: Draw) -> Any:
 def _label_requirement(draw: Draw) -> Object:
     key = draw.pick(*values.POOLS["LabelSelectorRequirement.key"])
     operator = draw.pick("In", "In", "NotIn", "Exists", "DoesNotExist")
-    known = {"app": values.APPS, "tier": ("front", "back"), "job-name": ("w0", "w1")}.get(
-        key, ("0", "1")
-    )
+    known = {"app": values.APPS, "tier": ("front", "back"), "job-name": ("w0", "w1")}
+    return _required(draw, key, operator, known.get(key, ("0", "1")))
+
+
+def _required(draw: Draw, key: str, operator: str, known: tuple[str, ...]) -> Object:
+    """A requirement, with some of the known values if its operator has values."""
     given = {"key": key, "operator": operator}
     return given | ({"values": draw.some(*known)} if operator.endswith("In") else {})
 
@@ -172,22 +171,14 @@ def _label_requirement(draw: Draw) -> Object:
 @rule("NodeSelectorRequirement")
 def _node_requirement(draw: Draw) -> Object:
     if draw.chance(STRANGE):
-        return {
-            "key": "disk",
-            "operator": draw.pick("In", "Exists", "Gt"),
-            "values": draw.pick([], ["x"], ["1", "2"]),
-        }
+        operator = draw.pick("In", "Exists", "Gt")
+        return {"key": "disk", "operator": operator, "values": draw.pick([], ["x"], ["1", "2"])}
     operator = draw.pick("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
     if operator in ("Gt", "Lt"):
-        return {
-            "key": draw.pick("gen", "gen", "disk"),
-            "operator": operator,
-            "values": [draw.pick("1", "2", "3", "0")],
-        }
+        key = draw.pick("gen", "gen", "disk")
+        return {"key": key, "operator": operator, "values": [draw.pick("1", "2", "3", "0")]}
     key = draw.pick("disk", "gen", values.ZONE, values.RACK, values.HOSTNAME)
-    known = _label_values(key)
-    given = {"key": key, "operator": operator}
-    return given | ({"values": draw.some(*known)} if operator.endswith("In") else {})
+    return _required(draw, key, operator, _label_values(key))
 
 
 def _label_values(key: str) -> tuple[str, ...]:
@@ -215,11 +206,8 @@ def node_labels(draw: Draw, name: str) -> dict[str, str]:
 @rule("TopologySpreadConstraint")
 def _spread(draw: Draw) -> Object:
     fields = draw.schema.fields("io.k8s.api.core.v1.TopologySpreadConstraint")
-    made = {
-        "whenUnsatisfiable": draw.pick(
-            "DoNotSchedule", "DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"
-        )
-    }
+    ways = (*["DoNotSchedule"] * 3, "ScheduleAnyway")
+    made = {"whenUnsatisfiable": draw.pick(*ways)}
     for name, chance in _SPREAD_CHANCES.items():
         if draw.chance(chance):
             made[name] = draw.field(f"TopologySpreadConstraint.{name}", fields[name])
@@ -238,13 +226,8 @@ _SPREAD_CHANCES = {
 
 @rule("NodeSelectorTerm")
 def _node_term(draw: Draw) -> Object:
-    fields = [
-        {
-            "key": "metadata.name",
-            "operator": draw.pick("In", "NotIn"),
-            "values": [draw.pick(*values.NODES[:3])],
-        }
-    ]
+    field = {"key": "metadata.name", "operator": draw.pick("In", "NotIn")}
+    fields = [field | {"values": [draw.pick(*values.NODES[:3])]}]
     if draw.chance(15):
         return {"matchFields": fields}
     expressions = [_node_requirement(draw) for _ in range(draw.pick(1, 1, 2))]
@@ -369,23 +352,14 @@ def _hard(draw: Draw) -> Object:
         "hugepages-2Mi": ("2Mi",),
         "count/widgets.example.com": ("0",),
     }
-    return {
-        key: draw.pick(*pools[key])
-        for key in draw.some(*pools, "requests.cpu", "pods", "pods", "limits.cpu")
-    }
+    keys = draw.some(*pools, "requests.cpu", "pods", "pods", "limits.cpu")
+    return {key: draw.pick(*pools[key]) for key in keys}
 
 
 @rule("ResourceQuotaSpec.scopes")
 def _scopes(draw: Draw) -> list[str]:
-    return [
-        draw.pick(
-            "BestEffort",
-            "NotBestEffort",
-            "Terminating",
-            "NotTerminating",
-            "CrossNamespacePodAffinity",
-        )
-    ]
+    known = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating")
+    return [draw.pick(*known, "CrossNamespacePodAffinity")]
 
 
 @rule("ScopeSelector")
@@ -394,18 +368,15 @@ def _scope_selector(draw: Draw) -> Object:
     given = {"scopeName": "PriorityClass", "operator": operator}
     named = {"values": draw.some(*values.PRIORITIES)} if operator.endswith("In") else {}
     if draw.chance(25):
-        given, named = (
-            {"scopeName": draw.pick("BestEffort", "Terminating"), "operator": "Exists"},
-            {},
-        )
+        given = {"scopeName": draw.pick("BestEffort", "Terminating"), "operator": "Exists"}
+        named = {}
     return {"matchExpressions": [given | named]}
 
 
 @rule("LimitRangeItem")
 def _limit(draw: Draw) -> Object:
-    item: Object = {
-        "type": draw.pick("Container", "Container", "Container", "Pod", "PersistentVolumeClaim")
-    }
+    kinds = (*["Container"] * 3, "Pod", "PersistentVolumeClaim")
+    item: Object = {"type": draw.pick(*kinds)}
     if item["type"] == "PersistentVolumeClaim":
         return item | draw.pick({"max": {"storage": "5Gi"}}, {"min": {"storage": "5Gi"}})
     low, middle, high = draw.pick(("250m", "500m", "1"), ("500m", "1", "2"), ("100m", "2", "4"))

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 from tests.differential.schema import values
-from tests.differential.schema.typed import RULES, STRANGE, Draw, Object, rule
+from tests.differential.schema.typed import RULES, STRANGE, Draw, Object, Rule, rule
 
-VOLUME_TYPE, VOLUME_SOURCE_TYPE = (
-    "io.k8s.api.core.v1.Volume",
-    "io.k8s.api.core.v1.PersistentVolumeSpec",
-)
-USUAL_SOURCES = (
-    "emptyDir",
-    "persistentVolumeClaim",
-    "ephemeral",
-    "persistentVolumeClaim",
-    "hostPath",
-    "configMap",
-)
+VOLUME_TYPE = "io.k8s.api.core.v1.Volume"
+VOLUME_SOURCE_TYPE = "io.k8s.api.core.v1.PersistentVolumeSpec"
+CLAIM = "persistentVolumeClaim"
+USUAL_SOURCES = ("emptyDir", CLAIM, "ephemeral", CLAIM, "hostPath", "configMap")
 DISKS = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 
 
@@ -52,13 +45,8 @@ def _persistent_volume(draw: Draw) -> Object:
     fields = draw.schema.fields(VOLUME_SOURCE_TYPE)
     made: Object = {}
     for name in (
-        "capacity",
-        "accessModes",
-        "storageClassName",
-        "nodeAffinity",
-        "volumeMode",
-        "claimRef",
-        "mountOptions",
+        *("capacity", "accessModes", "storageClassName", "nodeAffinity", "volumeMode"),
+        *("claimRef", "mountOptions"),
     ):
         if draw.chance(values.CHANCE.get(f"PersistentVolumeSpec.{name}", 6)):
             made[name] = draw.field(f"PersistentVolumeSpec.{name}", fields[name])
@@ -98,22 +86,14 @@ def _topologies(draw: Draw) -> list[Object]:
     return [{"matchLabelExpressions": [{"key": values.ZONE, "values": draw.some(*values.ZONES)}]}]
 
 
-@rule("StorageClass.parameters", "StorageClass.mountOptions")
-def _nothing(_draw: Draw) -> Any:
-    return None
-
-
 @rule("DeploymentStrategy")
 def _strategy(draw: Draw) -> Object:
     if draw.chance(40):
         return {"type": "Recreate"}
-    surge, missing = draw.pick(
-        (0, 1), (1, 0), ("25%", "25%"), (0, "50%"), (0, 0) if draw.chance(10) else (1, 1)
-    )
-    return {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": surge, "maxUnavailable": missing},
-    }
+    last = (0, 0) if draw.chance(10) else (1, 1)
+    surge, missing = draw.pick((0, 1), (1, 0), ("25%", "25%"), (0, "50%"), last)
+    rolling = {"maxSurge": surge, "maxUnavailable": missing}
+    return {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
 @rule("StatefulSetUpdateStrategy", "DaemonSetUpdateStrategy")
@@ -156,11 +136,9 @@ def _env_source(draw: Draw) -> Object:
 @rule("EnvVar")
 def _env(draw: Draw) -> Object:
     name = draw.pick("HOME", "MODE")
-    return (
-        {"name": name, "value": "x"}
-        if draw.chance(70)
-        else {"name": name, "valueFrom": _env_source(draw)}
-    )
+    if draw.chance(70):
+        return {"name": name, "value": "x"}
+    return {"name": name, "valueFrom": _env_source(draw)}
 
 
 @rule("VolumeMount")
@@ -175,10 +153,8 @@ def _device(draw: Draw) -> Object:
 
 @rule("ContainerResizePolicy")
 def _resize(draw: Draw) -> Object:
-    return {
-        "resourceName": draw.pick("cpu", "memory"),
-        "restartPolicy": draw.pick("NotRequired", "RestartContainer"),
-    }
+    name = draw.pick("cpu", "memory")
+    return {"resourceName": name, "restartPolicy": draw.pick("NotRequired", "RestartContainer")}
 
 
 @rule("LimitRangeSpec.limits")
@@ -192,29 +168,14 @@ def _service(draw: Draw) -> Object:
     return {"ports": [{"port": 80}], "selector": {"app": draw.pick(*values.APPS)}}
 
 
-@rule("HostAlias")
-def _alias(_draw: Draw) -> Object:
-    return {"ip": "10.0.0.9", "hostnames": ["other"]}
-
-
 @rule("PodDNSConfig")
 def _dns(draw: Draw) -> Object:
     return draw.pick({"nameservers": ["10.0.0.10"]}, {"searches": ["example.com"]})
 
 
-@rule("SeccompProfile", "AppArmorProfile")
-def _profile(_draw: Draw) -> Object:
-    return {"type": "RuntimeDefault"}
-
-
 @rule("Capabilities")
 def _capabilities(draw: Draw) -> Object:
     return {"drop": ["ALL"]} | ({"add": ["NET_BIND_SERVICE"]} if draw.chance(50) else {})
-
-
-@rule("SELinuxOptions")
-def _selinux(_draw: Draw) -> Object:
-    return {"level": "s0:c1,c2"}
 
 
 @rule("WindowsSecurityContextOptions")
@@ -225,6 +186,21 @@ def _windows(draw: Draw) -> Object:
 @rule("Sysctl")
 def _sysctl(draw: Draw) -> Object:
     return {"name": draw.pick("kernel.shm_rmid_forced", "net.core.somaxconn"), "value": "1"}
+
+
+def _always(value: Any) -> Rule:
+    return lambda _draw: copy.deepcopy(value)
+
+
+CONSTANT: dict[str, Any] = {
+    "HostAlias": {"ip": "10.0.0.9", "hostnames": ["other"]},
+    "SeccompProfile": {"type": "RuntimeDefault"},
+    "AppArmorProfile": {"type": "RuntimeDefault"},
+    "SELinuxOptions": {"level": "s0:c1,c2"},
+    "StorageClass.parameters": None,
+    "StorageClass.mountOptions": None,
+}
+RULES.update({name: _always(value) for name, value in CONSTANT.items()})
 
 
 # --- Devices
@@ -238,9 +214,8 @@ def _pod_claim(draw: Draw) -> Object:
 
 @rule("DeviceRequest")
 def _device_request(draw: Draw) -> Object:
-    exactly = draw.object(
-        "io.k8s.api.resource.v1.ExactDeviceRequest", frozenset({"adminAccess", "allocationMode"})
-    )
+    exact = "io.k8s.api.resource.v1.ExactDeviceRequest"
+    exactly = draw.object(exact, frozenset({"adminAccess", "allocationMode"}))
     if draw.chance(15):
         exactly.pop("count", None)
         exactly["allocationMode"] = "All"
@@ -282,9 +257,6 @@ def resource_slice(draw: Draw, node: str) -> Object:
     if draw.chance(8):
         devices[0]["taints"] = [{"key": "spot", "value": "x", "effect": "NoSchedule"}]
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-devices"},
-        "spec": {"driver": values.DRIVER, "pool": pool, "nodeName": node, "devices": devices},
-    }
+    spec = {"driver": values.DRIVER, "pool": pool, "nodeName": node, "devices": devices}
+    made: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return made | {"metadata": {"name": f"{node}-devices"}, "spec": spec}

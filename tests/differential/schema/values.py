@@ -155,30 +155,19 @@ POOLS: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """What to pick from."""
 
+_OF_THE_SERVER = (
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation"),
+    *("managedFields", "name", "namespace", "generateName", "resourceVersion", "selfLink", "uid"),
+)
 NEVER = frozenset(
     {
-        "apiVersion",
-        "kind",
-        "status",
-        "ObjectMeta.creationTimestamp",
-        "ObjectMeta.deletionGracePeriodSeconds",
-        "ObjectMeta.deletionTimestamp",
-        "ObjectMeta.generation",
-        "ObjectMeta.managedFields",
-        "ObjectMeta.name",
-        "ObjectMeta.namespace",
-        "ObjectMeta.generateName",
+        *("apiVersion", "kind", "status", "ObjectMeta.labels"),
+        *(f"ObjectMeta.{name}" for name in _OF_THE_SERVER),
         # An owner that is not there makes the garbage collector delete the object.
         "ObjectMeta.ownerReferences",
-        "ObjectMeta.resourceVersion",
-        "ObjectMeta.selfLink",
-        "ObjectMeta.uid",
-        "ObjectMeta.labels",
         # Tools add them afterwards, by a call of their own.
         "PodSpec.ephemeralContainers",
-        "JobSpec.selector",
-        "JobSpec.manualSelector",
-        "PodSpec.schedulingGroup",
+        *("JobSpec.selector", "JobSpec.manualSelector", "PodSpec.schedulingGroup"),
     }
 )
 """What no case sets: what only the API server writes, and what an object is refused for in whatever form."""

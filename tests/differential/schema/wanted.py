@@ -37,10 +37,8 @@ def missing_of(workload: Object, seen: Seen, pods: Mapping[str, list[Object]]) -
         found = [pod for pod in mine if pod["metadata"]["name"] == name]
         return _of_pods(found, seen) if found else Missing("the pod is gone")
     if kind == "CronJob":
-        kind, workload = (
-            "Job",
-            workload["spec"]["jobTemplate"] | {"kind": "Job", "metadata": metadata},
-        )
+        kind = "Job"
+        workload = workload["spec"]["jobTemplate"] | {"kind": kind, "metadata": metadata}
     held = seen[kind].get((space, name))
     if held is None:
         return DONE if kind == "Job" else Missing("it is gone", is_coming=True)
@@ -61,24 +59,14 @@ def _owned(objects: Sequence[Object], owner: Object) -> list[Object]:
 def _pod_of(held: Object) -> Object:
     """One more pod of a template."""
     template = held["spec"]["template"]
-    metadata = {
-        "generateName": held["metadata"]["name"] + "-",
-        "namespace": held["metadata"]["namespace"],
-    }
-    labels = template.get("metadata", {}).get("labels", {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata | {"labels": labels},
-        "spec": template["spec"],
-    }
+    made = _beside(held, "v1", "Pod", {"spec": template["spec"]})
+    made["metadata"]["labels"] = template.get("metadata", {}).get("labels", {})
+    return made
 
 
 def _beside(held: Object, api_version: str, kind: str, content: Object) -> Object:
-    metadata = {
-        "generateName": held["metadata"]["name"] + "-",
-        "namespace": held["metadata"]["namespace"],
-    }
+    own = held["metadata"]
+    metadata = {"generateName": f"{own['name']}-", "namespace": own["namespace"]}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata} | content
 
 
@@ -95,22 +83,15 @@ def _deployment(held: Object, seen: Seen, pods: Sequence[Object]) -> Missing:
     if not sets and held["spec"].get("paused"):
         return Missing("it is paused")
     if not sets:
-        spec = {
-            "replicas": 0,
-            "selector": held["spec"]["selector"],
-            "template": held["spec"]["template"],
-        }
-        return Missing(
-            "it has no ReplicaSet", next=[_beside(held, "apps/v1", "ReplicaSet", {"spec": spec})]
-        )
+        spec = {"replicas": 0} | {key: held["spec"][key] for key in ("selector", "template")}
+        new = _beside(held, "apps/v1", "ReplicaSet", {"spec": spec})
+        return Missing("it has no ReplicaSet", next=[new])
     if not _is_observed(held):
         return Missing("its controller has not seen it", is_coming=True)
     if sum(item["spec"]["replicas"] for item in sets) < held["spec"]["replicas"]:
         return Missing("its ReplicaSet is too small", is_coming=True)
-    missing = [
-        found for item in sets if (found := _replicated(item, _owned(pods, item), seen)) is not DONE
-    ]
-    return missing[0] if missing else DONE
+    found = [_replicated(item, _owned(pods, item), seen) for item in sets]
+    return next((missing for missing in found if missing is not DONE), DONE)
 
 
 def _replicated(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
@@ -120,11 +101,8 @@ def _replicated(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
         return Missing("its controller has not seen it", next=_set_parts(held))
     found = _of_pods(pods, seen)
     if found is not DONE or len(pods) == wanted:
-        return (
-            found
-            if _is_observed(held)
-            else Missing("its controller has not seen it", is_coming=True)
-        )
+        unseen = Missing("its controller has not seen it", is_coming=True)
+        return found if _is_observed(held) else unseen
     if len(pods) > wanted:
         return Missing("it has too many pods", is_coming=True)
     return Missing(f"{len(pods)} of {wanted} pods exist", next=[*_claims(held), _pod_of(held)])
@@ -137,9 +115,8 @@ def _set_parts(held: Object) -> list[Object]:
 
 def _claims(held: Object) -> list[Object]:
     templates = held["spec"].get("volumeClaimTemplates", ())
-    return [
-        _beside(held, "v1", "PersistentVolumeClaim", {"spec": item["spec"]}) for item in templates
-    ]
+    specs = [{"spec": item["spec"]} for item in templates]
+    return [_beside(held, "v1", "PersistentVolumeClaim", spec) for spec in specs]
 
 
 def _daemon_set(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
@@ -156,22 +133,17 @@ def _job(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
     """A Job has run when it is complete; one that waits to be resumed wants no pods."""
     spec, status = held["spec"], held.get("status", {})
     true = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
-    if (
-        "Complete" in true
-        or spec.get("suspend")
-        or spec.get("parallelism") == 0
-        or spec.get("completions") == 0
-    ):
+    rests = spec.get("suspend") or 0 in (spec.get("parallelism"), spec.get("completions"))
+    if "Complete" in true or rests:
         return DONE
     if "Failed" in true:
         return Missing("it failed")
     if spec.get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
         return Missing("another controller is to manage it")
-    if any(
-        pod["status"].get("phase") in ("Succeeded", "Failed") and _is_tracked(pod) for pod in pods
-    ):
+    ended = [pod for pod in pods if pod["status"].get("phase") in ("Succeeded", "Failed")]
+    if any(map(_is_tracked, ended)):
         return Missing("finished pods are not counted yet", is_coming=True)
-    active = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+    active = [pod for pod in pods if pod not in ended]
     found = _of_pods(active, seen)
     if found is not DONE:
         return found
@@ -204,12 +176,8 @@ def _of_pod(pod: Object, seen: Seen) -> Missing:
             return Missing(f"{name} is on a node that does not exist")
         if status.get("phase") == "Failed":
             return Missing(f"{name} failed")
-        has_end = spec.get("restartPolicy") != "Always"
-        return (
-            DONE
-            if status.get("phase") == ("Succeeded" if has_end else "Running")
-            else Missing(f"{name} starts", True)
-        )
+        last = "Succeeded" if spec.get("restartPolicy") != "Always" else "Running"
+        return DONE if status.get("phase") == last else Missing(f"{name} starts", is_coming=True)
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("reason") in ("Unschedulable", "SchedulingGated"):
         return Missing(scheduled.get("message", scheduled["reason"]))
@@ -223,10 +191,8 @@ def _of_pod(pod: Object, seen: Seen) -> Missing:
 
 def _absent_claims(pod: Object, seen: Seen) -> list[str]:
     """The resource claims of a pod that are not there, or not made yet."""
-    made = {
-        item["name"]: item.get("resourceClaimName")
-        for item in pod["status"].get("resourceClaimStatuses", ())
-    }
+    statuses = pod["status"].get("resourceClaimStatuses", ())
+    made = {item["name"]: item.get("resourceClaimName") for item in statuses}
     claims = {
         item["name"]: item.get("resourceClaimName") or made.get(item["name"])
         for item in pod["spec"].get("resourceClaims", ())

@@ -1,0 +1,27 @@
+"""Rows of tables of arguments that a component refuses, and the message with which it refuses them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+Refused = tuple[dict[str, Any], tuple[str, ...]]
+
+
+def refused(*words: str, **arguments: Any) -> Refused:
+    """Return a row: the arguments, and the words of the message that refuses them."""
+    return arguments, words
+
+
+def refusal(construct: Callable[..., Any], *values: Any, **arguments: Any) -> str:
+    """Return the message that refuses the arguments of a component."""
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        construct(*values, **arguments)
+    return str(caught.value)
+
+
+def lines_about(field: str, message: str) -> list[str]:
+    """Return the lines of a message that are about a field, such as ``mounts[0].path``."""
+    lines = [line.strip() for line in message.splitlines()]
+    return [line for line in lines if line.startswith(f"{field}: ")]
