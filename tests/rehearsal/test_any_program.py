@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.rehearsal import secret_pods
 
@@ -155,46 +157,26 @@ with open("objects.json") as file:
 """
 """A program with all objects of a file, in which each secret is an Output that is secret."""
 
-RUNTIME = {
-    "apiVersion": "trainer.kubeflow.org/v1alpha1",
-    "kind": "TrainingRuntime",
-    "metadata": {"name": "hidden", "namespace": "team"},
-    "spec": {
-        "mlPolicy": {"numNodes": 1},
-        "template": {
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "template": {
-                            "metadata": {
-                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-                            },
-                            "spec": {
-                                "template": {
-                                    "spec": {"containers": [{"name": "node", "image": "i:1"}]}
-                                }
-                            },
-                        },
-                    }
-                ]
-            }
-        },
-    },
-}
+RUNTIME = yaml.safe_load("""
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: hidden, namespace: team}
+spec:
+  mlPolicy: {numNodes: 1}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec: {template: {spec: {containers: [{name: node, image: "i:1"}]}}}
+""")
 
 
 def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    module = [sys.executable, "-m", "ml_foundations.rehearsal"]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "ml_foundations.rehearsal",
-            command,
-            "--project",
-            str(folder),
-            *more,
-        ],
+        [*module, command, "--project", str(folder), *more],
         capture_output=True,
         text=True,
         check=False,
@@ -203,31 +185,51 @@ def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProc
     )
 
 
+@contextmanager
+def up(
+    folder: Path, program: str, config: str, project: str = "name: lab\nruntime: python\n"
+) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Rehearse a program as long as the test looks at it."""
+    (folder / "Pulumi.yaml").write_text(project)
+    (folder / "Pulumi.dev.yaml").write_text(f"config: {{{config}}}\n")
+    (folder / "__main__.py").write_text(program)
+    try:
+        yield rehearse(folder, "up")
+    finally:
+        rehearse(folder, "down")
+
+
+def words_of(done: subprocess.CompletedProcess[str]) -> str:
+    """All that a command printed, on one line."""
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def assert_no_process_has_a_secret() -> None:
+    commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+    assert not [words for words in commands if "hunter2" in " ".join(words or [])]
+
+
 def told(root: Path) -> set[str]:
     """The files with a secret in them. The replica keeps its objects in etcd as they are, as a cluster does."""
     files = (path for path in root.rglob("*") if path.is_file() and "etcd" not in path.parts)
     return {str(path.relative_to(root)) for path in files if b"hunter2" in path.read_bytes()}
 
 
-def made_chart(folder: Path) -> Path:
-    for name, text in CHART.items():
-        (folder / "keys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "keys" / name).write_text(text)
-    return folder / "keys"
+def write_chart(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text(
-        "config: {gcp:project: acme, gcp:zone: us-central1-a, apps:key: {secure: AAAB}}\n"
-    )
-    (tmp_path / "__main__.py").write_text(f"CHART = {str(made_chart(tmp_path))!r}\n{PROGRAM}")
+def test_a_program_with_two_clusters(tmp_path: Path) -> None:
+    chart = write_chart(tmp_path / "keys", CHART)
+    config = "gcp:project: acme, gcp:zone: us-central1-a, lab:key: {secure: AAAB}"
     root = Rehearsal.of("dev", tmp_path).root
-    try:
-        done = rehearse(tmp_path, "up")
+    with up(tmp_path, f"CHART = {str(chart)!r}\n{PROGRAM}", config) as done:
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "for which the program got a placeholder: apps:key" in done.stdout
+        assert "for which the program got a placeholder: lab:key" in done.stdout
         pools = json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]
         assert {(pool["name"], pool["nodes"]) for pool in pools} == {
             ("us-central1-a/apps/one", 1),
@@ -235,28 +237,19 @@ def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
         }
         assert not told(root)
         assert "hunter2" not in done.stdout + done.stderr
-        commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
-        assert not [words for words in commands if "hunter2" in " ".join(words or [])]
-    finally:
-        rehearse(tmp_path, "down")
+        assert_no_process_has_a_secret()
     assert not root.parent.exists()
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_program_whose_workloads_are_given_secrets(tools: Tools, tmp_path: Path) -> None:
+def test_a_program_whose_workloads_are_given_secrets(tmp_path: Path) -> None:
     def hide(where: str) -> str:
         return f"hunter2-{where}"
 
     objects = [RUNTIME, *(secret_pods.manifest(kind, hide) for kind in secret_pods.API_VERSIONS)]
     (tmp_path / "objects.json").write_text(json.dumps(objects))
-    (tmp_path / "Pulumi.yaml").write_text("name: hides\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text(
-        "config: {gcp:project: acme-dev, gcp:region: us-central1}\n"
-    )
-    (tmp_path / "__main__.py").write_text(EVERY_KIND)
     root = Rehearsal.of("dev", tmp_path).root
-    try:
-        done = rehearse(tmp_path, "up")
+    with up(tmp_path, EVERY_KIND, "gcp:project: acme-dev, gcp:region: us-central1") as done:
         page, kinds = tmp_path / "shared.html", secret_pods.API_VERSIONS.keys()
         report = rehearse(tmp_path, "report", "--json", "--html", str(page))
         comment = rehearse(tmp_path, "report").stdout
@@ -265,31 +258,20 @@ def test_a_program_whose_workloads_are_given_secrets(tools: Tools, tmp_path: Pat
         assert "hunter2" not in shown + page.read_text()
         assert not told(root)
         assert (root / "report.html").exists()
-        commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
-        assert not [words for words in commands if "hunter2" in " ".join(words or [])]
-    finally:
-        rehearse(tmp_path, "down")
+        assert_no_process_has_a_secret()
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: left\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text(
-        "config: {gcp:project: acme, gcp:region: us-central1}\n"
-    )
-    (tmp_path / "__main__.py").write_text(LEFT_TO_GOOGLE)
-    root = Rehearsal.of("dev", tmp_path).root
-    try:
-        done = rehearse(tmp_path, "up")
+def test_a_program_that_leaves_its_nodes_to_autopilot(tmp_path: Path) -> None:
+    with up(tmp_path, LEFT_TO_GOOGLE, "gcp:project: acme, gcp:region: us-central1") as done:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Autopilot's machines and rules are not simulated" in done.stdout
         assert "it ran on 3 assumed nodes" in done.stdout
-        kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
-        assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), (
-            "a secret is written down"
-        )
-    finally:
-        rehearse(tmp_path, "down")
+        files = Rehearsal.of("dev", tmp_path).root.rglob("*.json")
+        kept = [path.read_text(errors="replace") for path in files]
+        assert kept
+        has_secret = any("PRIVATE KEY" in text or 'service_account"' in text for text in kept)
+        assert not has_secret, "a secret is written down"
 
 
 TOO_LARGE = """
@@ -371,27 +353,20 @@ resources:
 )
 @pytest.mark.usefixtures("tools")
 def test_a_program_with_unschedulable_pods_ends_early(
-    project: str, program: str, tools: Tools, tmp_path: Path
+    project: str, program: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text(project)
-    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme}\n")
-    (tmp_path / "__main__.py").write_text(program)
-    try:
-        began = time.monotonic()
-        done = rehearse(tmp_path, "up")
-        said = " ".join((done.stdout + done.stderr).split())
+    began = time.monotonic()
+    with up(tmp_path, program, "gcp:project: acme", project) as done:
+        said = words_of(done)
         assert done.returncode == 1, said
         assert time.monotonic() - began < 300, "the wait of a Deployment is 10 minutes"
         lack = 'each pod needs 1 nvidia.com/gpu, 28Gi memory; the nearest, "gpu"'
         assert f"no node can ever take its pods: {lack}" in said
         assert "Request at most" in said
+        warning = f"warning: Deployment default/vllm: {lack}"
         meanwhile, *_ = done.stderr.partition("✗ pulumi up")
-        assert f"warning: Deployment default/vllm: {lack}" in meanwhile, (
-            "it comes before the end of the wait"
-        )
+        assert warning in meanwhile, "it comes before the end of the wait"
         assert done.stderr.count("warning: Deployment default/vllm") == 1
-    finally:
-        rehearse(tmp_path, "down")
 
 
 IN_VAIN = """
@@ -432,22 +407,14 @@ spec:
 }
 
 
-def test_waits_for_refused_pods_and_for_a_release_end_early(tools: Tools, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme}\n")
-    (tmp_path / "__main__.py").write_text(IN_VAIN)
-    for name, text in LARGE_CHART.items():
-        file = tmp_path / "chart" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    try:
-        began = time.monotonic()
-        done = rehearse(tmp_path, "up")
-        said = " ".join((done.stdout + done.stderr).split())
+@pytest.mark.usefixtures("tools")
+def test_waits_for_refused_pods_and_for_a_release_end_early(tmp_path: Path) -> None:
+    write_chart(tmp_path / "chart", LARGE_CHART)
+    began = time.monotonic()
+    with up(tmp_path, IN_VAIN, "gcp:project: acme") as done:
+        said = words_of(done)
         assert done.returncode == 1, said
         assert time.monotonic() - began < 300, "the waits are 10 and 15 minutes"
         assert "Deployment default/refused: the API server refuses its pods: " in said
         assert "exceeded quota: team" in said
         assert "helm upgrade ends early: no node can ever take its pods" in said
-    finally:
-        rehearse(tmp_path, "down")

@@ -2,7 +2,6 @@
 
 import argparse
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -11,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import cli, commands
-from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, output
 from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload
 
+from tests.support.cases import cases
 from tests.support.checkout import CHECKOUT, COMMAND
+from tests.support.deployed import shop
 
 
 @pytest.fixture
@@ -32,10 +33,11 @@ def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     return Rehearsal.of("prod", tmp_path / "a project")
 
 
+HERE = "--project 'a project' --stack prod"
+
+
 def test_a_message_names_the_command_as_it_was_typed(rehearsal: Rehearsal) -> None:
-    assert (
-        rehearsal.command("up") == ".venv/bin/ml-foundations up --project 'a project' --stack prod"
-    )
+    assert rehearsal.command("up") == f".venv/bin/ml-foundations up {HERE}"
     assert Rehearsal.of("dev", Path.cwd()).command("env") == ".venv/bin/ml-foundations env"
 
 
@@ -43,14 +45,9 @@ def test_where_make_ran_it_a_message_names_makes_own_targets(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ML_FOUNDATIONS_MAKE", "1")
-    assert (
-        rehearsal.command("up", nodes="n.yaml")
-        == "make up PROJECT='a project' STACK=prod NODES=n.yaml"
-    )
-    assert (
-        rehearsal.command("env")
-        == ".venv/bin/ml-foundations env --project 'a project' --stack prod"
-    )
+    up = "make up PROJECT='a project' STACK=prod NODES=n.yaml"
+    assert rehearsal.command("up", nodes="n.yaml") == up
+    assert rehearsal.command("env") == f".venv/bin/ml-foundations env {HERE}"
 
 
 def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,9 +55,7 @@ def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "few:key: 2\n"
 
 
-def test_a_rehearsal_is_named_by_its_stack_and_project(
-    tmp_path: Path,
-) -> None:
+def test_a_rehearsal_is_named_by_its_stack_and_project(tmp_path: Path) -> None:
     assert Rehearsal.of("dev", CHECKOUT).title == "dev"
     assert Rehearsal.of("dev", tmp_path).title == f"{tmp_path.name} dev"
 
@@ -93,15 +88,13 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["reprot"], "error: reprot is not known. Did you mean report? Run ml-foundations --help"),
-        (["foo"], "error: foo is not known. Run ml-foundations --help"),
-        (
-            ["up", "--quite"],
-            "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help",
-        ),
-        (["up", "--max-nodes", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
-    ],
+    cases("""
+command: [[reprot], "error: reprot is not known. Did you mean report? Run ml-foundations --help"]
+no near command: [[foo], "error: foo is not known. Run ml-foundations --help"]
+option: [[up, --quite],
+  "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help"]
+value: [[up, --max-nodes, h100], "'h100' is invalid. Write POOL=NODES, such as h100=1"]
+"""),
 )
 def test_an_invalid_word_is_answered_with_the_nearest_names(
     words: list[str],
@@ -131,27 +124,29 @@ def test_a_waiting_workload_may_use_quota_of_a_completed_one(
     assert not commands._settle(rehearsal).unwell
 
 
+def down(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [COMMAND, "down", "--project", folder]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_one_command_at_a_time_changes_a_rehearsal(tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal = shop(tmp_path)
     rehearsal.make()
     held = os.open(rehearsal.root, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    command = [COMMAND, "down", "--project", tmp_path]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = down(tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: another command is changing the rehearsal of")
     assert rehearsal.root.exists()
     os.close(held)
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert down(tmp_path).returncode == 0
     assert not rehearsal.root.exists()
 
 
 def test_an_interrupted_removal_ends_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal = shop(tmp_path)
     rehearsal.make()
     rehearsal.removal_marker.touch()
     (rehearsal.backend_dir / "left").touch()
@@ -176,7 +171,7 @@ def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.root.parent.mkdir()
     rehearsal.removal_marker.touch()
-    assert subprocess.run([COMMAND, "down", "--project", tmp_path], check=False).returncode == 0
+    assert down(tmp_path).returncode == 0
     assert not rehearsal.root.parent.exists()
 
 
@@ -184,9 +179,8 @@ def test_a_program_without_a_proof_is_judged_before_the_wait(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def found(message: str) -> Finding:
-        return Finding(
-            "resources", Severity.ERROR, "Deployment chat", "spec", message, "Request less."
-        )
+        place = ("Deployment chat", "spec")
+        return Finding("resources", Severity.ERROR, *place, message, "Request less.")
 
     early, late = found("it needs 28Gi memory"), found("it needs 2 GPUs")
     verdicts = {
@@ -200,13 +194,12 @@ def test_a_program_without_a_proof_is_judged_before_the_wait(
     monkeypatch.setattr(commands.fleet, "judge_stack", judged)
     commands.console.cache_clear()
     warned = set[tuple[str, str]]()
-    commands._warn_early(rehearsal, warned)
     line = "warning: Deployment chat: it needs {}. Request less. [resources]\n"
+    commands._warn_early(rehearsal, warned)
     assert capsys.readouterr().err == line.format("28Gi memory")
     commands._warn(judged(rehearsal), rehearsal, warned)
-    assert capsys.readouterr().err == line.format("2 GPUs"), (
-        "a failure shows only what the preview did not"
-    )
+    shown = capsys.readouterr().err
+    assert shown == line.format("2 GPUs"), "a failure shows only what the preview did not"
     write(rehearsal.root / commands.fleet.ACCEPTED, "[]")
     commands._warn_early(rehearsal, set())
     assert not capsys.readouterr().err, "its Proof has judged it"
@@ -225,60 +218,44 @@ def test_a_program_without_a_proof_is_judged_before_the_wait(
 def test_down_names_the_secrets_that_only_the_rehearsal_had(
     tmp_path: Path, copy: str, said: bool
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("{name: t, runtime: python}")
-    root = Rehearsal.of("dev", tmp_path).root
+    root = shop(tmp_path).root
     root.mkdir(parents=True)
     (root / "Pulumi.dev.yaml").write_text(copy)
-    done = subprocess.run(
-        [COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True
-    )
+    done = down(tmp_path)
+    assert done.returncode == 0, done.stderr
     lost = "It had secrets that only it could decrypt: t:token and t:deep. Set them again"
     assert (lost in " ".join(done.stderr.split())) is said
     assert ("secrets" in done.stderr) is said
     assert not root.exists()
 
 
+LEFT = """
+- {type: "gcp:container/cluster:Cluster",
+   inputs: {name: c, location: us-central1-a, removeDefaultNodePool: true}}
+- {type: "gcp:container/nodePool:NodePool",
+   inputs: {name: cpu, location: us-central1-a, nodeCount: 1,
+            nodeConfig: {machineType: n2-standard-8}}}
+- type: kubernetes:storage.k8s.io/v1:StorageClass
+  inputs: {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast},
+           provisioner: pd.csi.storage.gke.io, parameters: {type: pd-ssd}}
+- type: kubernetes:core/v1:PersistentVolumeClaim
+  retainOnDelete: true
+  inputs:
+    apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata: {name: data, namespace: team}
+    spec:
+      storageClassName: fast
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 100Gi}}
+"""
+
+
 def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    pod_class = {
-        "provisioner": "pd.csi.storage.gke.io",
-        "parameters": {"type": "pd-ssd"},
-        "metadata": {"name": "fast"},
-    }
-    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
-    claim = {
-        "metadata": {"name": "data", "namespace": "team"},
-        "spec": {"storageClassName": "fast", **size},
-    }
-    zone = {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}
-    cpu = {
-        "name": "cpu",
-        "location": "us-central1-a",
-        "nodeCount": 1,
-        "nodeConfig": {"machineType": "n2-standard-8"},
-    }
-    resources = [
-        {"type": "gcp:container/cluster:Cluster", "inputs": zone},
-        {"type": "gcp:container/nodePool:NodePool", "inputs": cpu},
-        {
-            "type": "kubernetes:storage.k8s.io/v1:StorageClass",
-            "inputs": {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **pod_class},
-        },
-        {
-            "type": "kubernetes:core/v1:PersistentVolumeClaim",
-            "inputs": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim},
-            "retainOnDelete": True,
-        },
-    ]
-    state = stack.state_file(Rehearsal.of("dev", tmp_path))
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    done = subprocess.run(
-        [COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True
-    )
+    shop(tmp_path, *yaml.safe_load(LEFT))
+    done = down(tmp_path)
+    assert done.returncode == 0, done.stderr
     said = " ".join((done.stdout + done.stderr).split())
     assert "After pulumi destroy, this stays on Google Cloud for 17 USD a month:" in said
-    assert (
-        "claim team/data (100 GiB of pd-ssd), 17 USD: Pulumi keeps the claim (retain_on_delete)"
-        in said
-    )
+    claim = "claim team/data (100 GiB of pd-ssd), 17 USD"
+    assert f"{claim}: Pulumi keeps the claim (retain_on_delete)" in said

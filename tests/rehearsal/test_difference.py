@@ -27,46 +27,34 @@ k8s.apps.v1.Deployment("web", metadata={"name": "web"}, spec={"replicas": config
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "a repository" / "mine"
     folder.mkdir(parents=True)
-    (folder / "Pulumi.yaml").write_text(
-        "{name: mine, runtime: python, config: {replicas: {type: integer, default: 1}}}"
-    )
-    (folder / "Pulumi.dev.yaml").write_text("config: {mine:class: standard}")
-    (folder / "__main__.py").write_text(PROGRAM)
+    replicas = "{type: integer, default: 1}"
+    settings = f"{{name: mine, runtime: python, config: {{replicas: {replicas}}}}}"
+    (folder / "Pulumi.yaml").write_text(settings)
     git(folder.parent, "init", "-q")
-    commit(folder)
+    (folder / "__main__.py").write_text(PROGRAM)
+    commit(folder, "mine:class: standard")
     return folder
 
 
 def git(folder: Path, *args: str) -> None:
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=folder, check=True
-    )
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *author, *args], cwd=folder, check=True)
 
 
-def commit(folder: Path) -> None:
+def commit(folder: Path, config: str = "") -> None:
+    """Commit what has changed, with this configuration of the stack if one is given."""
+    if config:
+        (folder / "Pulumi.dev.yaml").write_text(f"config: {{{config}}}")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "x")
 
 
 def diff(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "ml_foundations.rehearsal",
-        "diff",
-        "HEAD~1",
-        "HEAD",
-        "--project",
-        str(project),
-    ]
+    module = [sys.executable, "-m", "ml_foundations.rehearsal"]
+    command = [*module, "diff", "HEAD~1", "HEAD", "--project", str(project), *args]
     # No tool is there, and none is built.
-    environment = os.environ | {
-        "XDG_CACHE_HOME": str(project.parent / "cache"),
-        "PATH": "/usr/bin:/bin",
-    }
-    return subprocess.run(
-        [*command, *args], env=environment, capture_output=True, text=True, check=False
-    )
+    none = {"XDG_CACHE_HOME": str(project.parent / "cache"), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, env=os.environ | none, capture_output=True, text=True)
 
 
 def test_the_programs_get_no_secret_of_the_user(
@@ -76,8 +64,7 @@ def test_the_programs_get_no_secret_of_the_user(
     line = f"\nopen({str(seen)!r}, 'a').write(repr(dict(os.environ)))\n"
     (project / "__main__.py").write_text(f"import os\n{PROGRAM}{line}")
     commit(project)
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo}")
-    commit(project)
+    commit(project, "mine:class: premium-rwo")
     monkeypatch.setenv("HF_TOKEN", "s3cr3t")
     monkeypatch.setenv("DATABASE_URL", "postgres://me:s3cr3t@db")
     monkeypatch.setenv("WANDB_API_KEY", "kept")
@@ -87,26 +74,19 @@ def test_the_programs_get_no_secret_of_the_user(
 
 
 def test_what_changes_from_one_commit_to_another(project: Path) -> None:
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo, mine:replicas: 9}")
-    commit(project)
+    commit(project, "mine:class: premium-rwo, mine:replicas: 9")
     done = diff(project)
     assert done.returncode == 1, done.stderr
     answer, *rest = done.stdout.splitlines()
-    assert answer.endswith(
-        "which loses data of PersistentVolumeClaim data: 1 of 1 workload fares worse."
-    )
+    lost = "which loses data of PersistentVolumeClaim data: 1 of 1 workload fares worse."
+    assert answer.endswith(lost)
     assert "Deployment default/web: fits, then cannot fit" in rest
-    assert (
-        "PersistentVolumeClaim data is replaced, for spec.storageClassName, and loses its data."
-        in rest
-    )
+    replaced = "is replaced, for spec.storageClassName, and loses its data."
+    assert f"PersistentVolumeClaim data {replaced}" in rest
     assert not (project.parent / "cache").exists()
-    assert (
-        subprocess.run(
-            ["git", "worktree", "list"], cwd=project, capture_output=True, text=True
-        ).stdout.count("\n")
-        == 1
-    )
+    command = ["git", "worktree", "list"]
+    trees = subprocess.run(command, cwd=project, capture_output=True, text=True).stdout
+    assert trees.count("\n") == 1
 
 
 def test_workloads_that_pulumi_names_are_told_apart(project: Path) -> None:
@@ -115,12 +95,9 @@ def test_workloads_that_pulumi_names_are_told_apart(project: Path) -> None:
     idle = "".join(more).replace('"web"', '"idle"').replace('config.require_int("replicas")', "1")
     (project / "__main__.py").write_text(nameless + idle)
     commit(project)
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: standard, mine:replicas: 9}")
-    commit(project)
-    assert (
-        "Deployment default/web-xxxxxxxx: fits, then cannot fit"
-        in diff(project).stdout.splitlines()
-    )
+    commit(project, "mine:class: standard, mine:replicas: 9")
+    lines = diff(project).stdout.splitlines()
+    assert "Deployment default/web-xxxxxxxx: fits, then cannot fit" in lines
 
 
 def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> None:
@@ -132,8 +109,7 @@ def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> Non
 
 
 def test_what_fits_and_loses_data_is_no_all_clear(project: Path) -> None:
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo}")
-    commit(project)
+    commit(project, "mine:class: premium-rwo")
     done = diff(project, "--format", "markdown")
     assert done.returncode == 5, done.stderr
     answer = "to HEAD, which loses data of PersistentVolumeClaim data: no workload fares worse."
@@ -145,17 +121,16 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
     commit(project)
     done = diff(project, "--stack", "prod")
     assert done.returncode == 0, done.stderr
-    assert (
-        'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.'
-        in done.stdout
-    )
+    none = 'no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.'
+    assert f"All is new: at HEAD~1, {none}" in done.stdout
     assert "Cost of the stack per hour in USD: 0.00, then 0.25." in done.stdout
-    git(project, "mv", str(project), str(project.with_name("moved")))
+    moved = project.with_name("moved")
+    git(project, "mv", str(project), str(moved))
     commit(project.parent)
-    assert (
-        f"All is new: at HEAD~1, {project.with_name('moved')} is not a Pulumi project"
-        in diff(project.with_name("moved")).stdout
-    )
+    assert f"All is new: at HEAD~1, {moved} is not a Pulumi project" in diff(moved).stdout
+
+
+LOOK_UP = "import pulumi, pulumi_gcp as gcp\ngcp.compute.get_zones()\nraise pulumi.RunError('none')"
 
 
 @pytest.mark.parametrize(
@@ -165,11 +140,7 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
         ("import no_such_module", "no_such_module", True),
         ("def (", "invalid syntax", True),
         ("raise ValueError('odd')", "odd", False),
-        (
-            "import pulumi, pulumi_gcp as gcp\ngcp.compute.get_zones()\nraise pulumi.RunError('none')",
-            "none",
-            False,
-        ),
+        (LOOK_UP, "none", False),
     ],
 )
 def test_what_is_sure_to_fail_is_known_without_an_engine(
@@ -187,10 +158,8 @@ KIND = "{kind: Gang, group: e.io, version: v1, pods: [{template: [spec.template]
 def test_the_kinds_are_those_of_the_base(project: Path) -> None:
     (project / "kinds").mkdir()
     (project / "kinds" / "gang.yaml").write_text(KIND)
-    program = (
-        f"from ml_foundations.proof import Proof\nwith Proof(kinds='kinds'):\n    pass\n{PROGRAM}"
-    )
-    (project / "__main__.py").write_text(program)
+    proof = "from ml_foundations.proof import Proof\nwith Proof(kinds='kinds'):\n    pass\n"
+    (project / "__main__.py").write_text(proof + PROGRAM)
     commit(project)
     assert "Judged with" not in diff(project).stdout  # the base has none
     (project / "kinds" / "other.yaml").write_text(KIND.replace("Gang", "Other"))
@@ -198,8 +167,7 @@ def test_the_kinds_are_those_of_the_base(project: Path) -> None:
     assert "Judged with HEAD~1:mine/kinds/gang.yaml." in diff(project).stdout
     (project / "kinds" / "gang.yaml").write_text("kind: !!bool foo")
     commit(project)
-    commit_again = project / "note"
-    commit_again.write_text("")
+    (project / "note").write_text("")
     commit(project)
     done = diff(project, "--format", "markdown")
     assert done.returncode == 2
@@ -228,13 +196,10 @@ DistributedTraining("llama", namespace="ml", image="i", command=["torchrun", "tr
 def test_a_run_that_starts_again_is_in_the_answer(project: Path) -> None:
     (project / "Pulumi.yaml").write_text("{name: mine, runtime: python}")
     (project / "__main__.py").write_text(RUN)
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:nodes: '4'}")
-    commit(project)
-    (project / "Pulumi.dev.yaml").write_text("config: {mine:nodes: '6'}")
-    commit(project)
+    for nodes in "46":
+        commit(project, f"mine:nodes: '{nodes}'")
     answer, *rest = diff(project).stdout.splitlines()
-    assert answer.endswith(
-        "which deletes and starts again JobSet ml/llama: no workload fares worse."
-    )
+    again = "which deletes and starts again JobSet ml/llama: no workload fares worse."
+    assert answer.endswith(again)
     (replaced,) = (line for line in rest if "is replaced" in line)
     assert replaced.startswith("JobSet llama-jobset is replaced, for spec.replicatedJobs[0]")

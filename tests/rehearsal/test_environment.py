@@ -26,6 +26,13 @@ def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     return Rehearsal.of("dev", tmp_path / "project")
 
 
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own folder of Pulumi."""
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
+    return tmp_path / "own"
+
+
 def plant(home: Path, version: str, name: str = "kubernetes") -> Path:
     folder = home / "plugins" / f"resource-{name}-{version}"
     folder.mkdir(parents=True)
@@ -38,56 +45,49 @@ def plugin(rehearsal: Rehearsal, name: str = "kubernetes") -> Path:
     return rehearsal.pulumi_home / "plugins" / f"resource-{name}-v9999.0.0"
 
 
+def version(rehearsal: Rehearsal, name: str = "kubernetes") -> str:
+    """The version of the user's plugin that is installed."""
+    return (plugin(rehearsal, name) / "version").read_text()
+
+
 def test_the_official_plugin_is_the_newest_of_the_users_own(
-    rehearsal: Rehearsal, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rehearsal: Rehearsal, tools: Tools, own: Path
 ) -> None:
-    plant(tmp_path / "own", "v4.9.0")
-    plant(tmp_path / "own", "v4.30.0")
-    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
+    plant(own, "v4.9.0")
+    plant(own, "v4.30.0")
     installation.install(rehearsal, tools, official_kubernetes=True)
-    assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
+    assert version(rehearsal) == "v4.30.0"
     gate = (plugin(rehearsal) / "pulumi-resource-kubernetes").read_text()
     assert f"kubernetes.gate {plugin(rehearsal) / 'official'}" in gate
 
 
 def test_up_names_the_users_plugin_of_the_version_that_the_program_asks_for(
-    rehearsal: Rehearsal,
-    tools: Tools,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    rehearsal: Rehearsal, tools: Tools, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
     asked = f"v{importlib.metadata.version('pulumi-kubernetes')}"
-    plant(tmp_path / "own", "v4.9.0")
+    plant(own, "v4.9.0")
     installation.install(rehearsal, tools)
     assert capsys.readouterr().err == ""
-    plant(tmp_path / "own", asked)
-    plant(tmp_path / "own", "v99.0.0")
+    plant(own, asked)
+    plant(own, "v99.0.0")
     installation.install(rehearsal, tools)
     shown = capsys.readouterr().err
     assert f"resource-kubernetes-{asked}" in shown and "--official-kubernetes-plugin" in shown
     installation.install(rehearsal, tools, official_kubernetes=True)
-    assert (plugin(rehearsal) / "version").read_text() == asked
+    assert version(rehearsal) == asked
 
 
 def test_an_allowed_provider_runs_with_the_users_plugin(
-    rehearsal: Rehearsal,
-    tools: Tools,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    rehearsal: Rehearsal, tools: Tools, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
     with pytest.raises(RehearsalError, match="Install it: pulumi plugin install resource time"):
         installation.install(rehearsal, tools, allowed=["time"])
-    for name, version in (("time", "v0.1.0"), ("time", "v0.0.9"), ("time-other", "v9.0.0")):
-        plant(tmp_path / "own", version, name)
+    for name, planted in (("time", "v0.1.0"), ("time", "v0.0.9"), ("time-other", "v9.0.0")):
+        plant(own, planted, name)
     installation.install(rehearsal, tools, allowed=["time"])
-    assert (plugin(rehearsal, "time") / "version").read_text() == "v0.1.0"
-    assert (
-        "using your plugin resource-time-v0.1.0, which reaches nothing" in capsys.readouterr().err
-    )
+    assert version(rehearsal, "time") == "v0.1.0"
+    warning = "using your plugin resource-time-v0.1.0, which reaches nothing"
+    assert warning in capsys.readouterr().err
     installation.install(rehearsal, tools)
     assert not list(rehearsal.pulumi_home.glob("plugins/resource-time-*")), "it was allowed once"
 
@@ -118,14 +118,13 @@ def test_the_rehearsals_shell_keeps_the_users_official_plugin(
 ) -> None:
     installation.install(rehearsal, tools)
     monkeypatch.setenv("PULUMI_HOME", str(rehearsal.pulumi_home))
-    with pytest.raises(
-        RehearsalError, match=r"no plugin of the provider kubernetes in .*home/\.pulumi"
-    ):
+    none = r"no plugin of the provider kubernetes in .*home/\.pulumi"
+    with pytest.raises(RehearsalError, match=none):
         installation.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "pulumi-resource-kubernetes").exists(), "what was there is gone"
     plant(tmp_path / "home" / ".pulumi", "v4.30.0")
     installation.install(rehearsal, tools, official_kubernetes=True)
-    assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
+    assert version(rehearsal) == "v4.30.0"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "x" * 101])
@@ -167,14 +166,11 @@ def rehearsed(rehearsal: Rehearsal) -> Any:
     return yaml.safe_load(project_files.stack_file(rehearsal).read_text())
 
 
-def test_a_stack_file_is_copied_again_and_keeps_its_salt(
-    rehearsal: Rehearsal,
-) -> None:
+def test_a_stack_file_is_copied_again_and_keeps_its_salt(rehearsal: Rehearsal) -> None:
     stack_file(rehearsal, "config: {t:insecure: true}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": True}}
-    project_files.stack_file(rehearsal).write_text(
-        "config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n"
-    )
+    more = "config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n"
+    project_files.stack_file(rehearsal).write_text(more)
     assert rehearsed(rehearsal)["config"]["t:more"] == 1, "what `pulumi config set` said"
     stack_file(rehearsal, "config: {t:insecure: false}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
@@ -187,74 +183,53 @@ def test_settings_are_in_the_project_secrets_in_the_rehearsal(
     (tmp_path / "cli").write_text('#!/bin/sh\nprintf %s "$PULUMI_OPTION_CONFIG_FILE"')
     (tmp_path / "cli").chmod(0o700)
     installation.install(rehearsal, dataclasses.replace(tools, pulumi=tmp_path / "cli"))
-
-    def edits(*arguments: str) -> str:
+    # A secret is removed too, which is in the rehearsal's copy.
+    for words, edited in {
+        "config set a b -s dev": f"{path}",
+        "config -s dev set a b": f"{path}",
+        "config set-all --plaintext a=b": f"{path}",
+        "config rm a": f"the copy{path}",
+        "config --stack dev rm a": f"the copy{path}",
+        "config set --secret a b": "the copy",
+        "config": "the copy",
+        "config get a": "the copy",
+        "preview -m config": "the copy",
+        "config -s settled": "the copy",
+    }.items():
+        command = [rehearsal.bin_dir / "pulumi", *words.split()]
         given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
-        return subprocess.check_output(
-            [rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True
-        )
-
-    for words in (
-        "config set a b -s dev",
-        "config -s dev set a b",
-        "config set-all --plaintext a=b",
-    ):
-        assert edits(*words.split()) == str(path)
-    for words in ("config rm a", "config --stack dev rm a"):
-        assert edits(*words.split()) == f"the copy{path}", (
-            "a secret too, which stands in the rehearsal's copy"
-        )
-    for words in (
-        "config set --secret a b",
-        "config",
-        "config get a",
-        "preview -m config",
-        "config -s settled",
-    ):
-        assert edits(*words.split()) == "the copy"
+        assert subprocess.check_output(command, env=given, text=True) == edited, words
 
 
 def test_encrypted_values_have_a_placeholder_and_are_named(
     rehearsal: Rehearsal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stack_file(
-        rehearsal,
-        "config: {t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}}",
-    )
+    config = "t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}"
+    stack_file(rehearsal, f"config: {{{config}}}")
     deep = {"list": [project_files.PLACEHOLDER, "plain"]}
-    assert rehearsed(rehearsal) == {
-        "config": {"t:deep": deep, "t:key": project_files.PLACEHOLDER, "t:open": {"a": 1}}
-    }
+    expected = {"t:deep": deep, "t:key": project_files.PLACEHOLDER, "t:open": {"a": 1}}
+    assert rehearsed(rehearsal) == {"config": expected}
     said = " ".join(capsys.readouterr().err.split())
-    assert (
-        'holds encrypted values, and a rehearsal has no key to them: the program gets "rehearsed"'
-        in said
-    )
+    assert "holds encrypted values, and a rehearsal has no key to them" in said
+    assert 'the program gets "rehearsed"' in said
     assert "for t:deep, t:key" in said
 
 
-def test_a_secret_of_the_rehearsal_survives_an_edit(
-    rehearsal: Rehearsal,
-) -> None:
+def test_a_secret_of_the_rehearsal_survives_an_edit(rehearsal: Rehearsal) -> None:
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}}")
     rehearsed(rehearsal)
-    mine = {
-        "config": {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}},
-        "encryptionsalt": "s",
-    }
+    secrets = {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}}
+    mine = {"config": secrets, "encryptionsalt": "s"}
     project_files.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}, t:open: 1}")
-    assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
+    assert rehearsed(rehearsal) == mine | {"config": secrets | {"t:open": 1}}
 
 
-def test_a_plain_value_replaces_a_secret_of_the_rehearsal(
-    rehearsal: Rehearsal,
-) -> None:
+def test_a_plain_value_replaces_a_secret_of_the_rehearsal(rehearsal: Rehearsal) -> None:
     stack_file(rehearsal, "config: {t:open: 1}")
     rehearsed(rehearsal)
-    project_files.stack_file(rehearsal).write_text(
-        "config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}"
-    )
+    secrets = "config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}"
+    project_files.stack_file(rehearsal).write_text(secrets)
     stack_file(rehearsal, "config: {t:open: 1, t:key: plain}")
     assert rehearsed(rehearsal) == {"config": {"t:open": {"secure": "v1:y"}, "t:key": "plain"}}
 
@@ -305,32 +280,17 @@ def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, sai
 
 
 def test_a_shell_without_a_replica_reaches_no_cluster() -> None:
-    said = subprocess.run(
-        [
-            "bash",
-            "-c",
-            'eval "$1"; echo "$KUBECONFIG $PULUMI_BACKEND_URL"',
-            "-",
-            environment.dead_shell(),
-        ],
-        env=os.environ | {"KUBECONFIG": "/real"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    script = f'{environment.dead_shell()}\necho "$KUBECONFIG $PULUMI_BACKEND_URL"'
+    given = os.environ | {"KUBECONFIG": "/real"}
+    said = subprocess.run(["bash", "-c", script], env=given, capture_output=True, text=True)
     assert said.stdout.split()[:2] == ["/dev/null", "file:///dev/null"]
     assert "there is no replica" in said.stderr
 
 
 @pytest.mark.parametrize("name", ["stack", "project", "nodes"])
 def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
-    done = subprocess.run(
-        ["make", "-n", "up", f"{name}=prod"],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["make", "-n", "up", f"{name}=prod"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     assert done.returncode != 0
     assert f"make knows no {name}=: write it in capitals" in done.stderr
 
@@ -339,12 +299,11 @@ def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
 def test_a_half_removed_rehearsal_gets_a_new_passphrase(rehearsal: Rehearsal, tools: Tools) -> None:
     stack_file(rehearsal, "config: {t:a: b}")
     installation.install(rehearsal, tools)
-    project_files.stack_file(rehearsal).write_text("config: {t:a: b}\nencryptionsalt: old\n")
+    copy = project_files.stack_file(rehearsal)
+    copy.write_text("config: {t:a: b}\nencryptionsalt: old\n")
     (rehearsal.root / "passphrase").unlink()
     installation.install(rehearsal, tools)
-    assert yaml.safe_load(project_files.stack_file(rehearsal).read_text()) == {
-        "config": {"t:a": "b"}
-    }
+    assert yaml.safe_load(copy.read_text()) == {"config": {"t:a": "b"}}
 
 
 def test_no_credentials_of_the_users_are_found(
@@ -356,13 +315,11 @@ def test_no_credentials_of_the_users_are_found(
     given = environment.process_environment(rehearsal)
     assert "GOOGLE_APPLICATION_CREDENTIALS" not in given
     assert given["PULUMI_K8S_ENABLE_PATCH_FORCE"] == "true"
-    assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {
-        os.devnull
-    }
-    assert f"export CLOUDSDK_CONFIG={os.devnull}" in environment.shell_exports(rehearsal)
-    assert "export PULUMI_STACK=dev" in environment.shell_exports(rehearsal), (
-        "config set needs no -s"
-    )
+    for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"):
+        assert given[name] == os.devnull
+    exports = environment.shell_exports(rehearsal)
+    assert f"export CLOUDSDK_CONFIG={os.devnull}" in exports
+    assert "export PULUMI_STACK=dev" in exports, "config set needs no -s"
 
 
 SECRETS = (
@@ -454,7 +411,8 @@ def test_no_proxy_leads_to_the_replica(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
-    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     assert environment.process_environment(rehearsal)["no_proxy"] == "127.0.0.1,localhost,::1"
     monkeypatch.setenv("NO_PROXY", "intern")
     found = environment.process_environment(rehearsal)
@@ -462,12 +420,11 @@ def test_no_proxy_leads_to_the_replica(
 
 
 def test_the_backends_address_is_quoted(tmp_path: Path) -> None:
-    (tmp_path / "50% é").mkdir()
-    (tmp_path / "50% é" / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    backend = environment.process_environment(Rehearsal.of("dev", tmp_path / "50% é"))[
-        "PULUMI_BACKEND_URL"
-    ]
-    assert "/50%25%20%C3%A9/" in backend
+    folder = tmp_path / "50% é"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    given = environment.process_environment(Rehearsal.of("dev", folder))
+    assert "/50%25%20%C3%A9/" in given["PULUMI_BACKEND_URL"]
 
 
 def test_the_users_own_pulumi_settings_are_not_the_rehearsals(

@@ -11,7 +11,6 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.clusters import PROVIDER, Declared, clusters_of
-from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.protocol.values import (
     SECRET_SIGNATURE,
@@ -23,17 +22,17 @@ from ml_foundations.rehearsal.report.deployed import deployed, previewed
 from ml_foundations.rehearsal.report.fleet import Node, PodTimes
 from ml_foundations.rehearsal.report.workloads import STEADY, _Observations
 
+from tests.support.cases import cases
+from tests.support.deployed import shop
+
 MADE = "2026-01-02T12:00:00Z"
 
 
 def node(ready: str = "True", **spec: Any) -> dict[str, Any]:
     gpus = {"capacity": {GPU_RESOURCE: "8"}, "allocatable": {GPU_RESOURCE: "7"}}
     conditions = [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "False"}]
-    meta = {
-        "name": "n",
-        "creationTimestamp": MADE,
-        "labels": {"cloud.google.com/gke-nodepool": "h100"},
-    }
+    labels = {"cloud.google.com/gke-nodepool": "h100"}
+    meta = {"name": "n", "creationTimestamp": MADE, "labels": labels}
     return {"metadata": meta, "spec": spec, "status": {**gpus, "conditions": conditions}}
 
 
@@ -69,23 +68,20 @@ def test_pod_times() -> None:
 
 
 def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    rehearsal = Rehearsal.of("dev", tmp_path)
     secret = {SIGNATURE: SECRET_SIGNATURE, "ciphertext": "x"}
-    resources = [
-        {"type": "kubernetes:core/v1:Secret", "inputs": {"kind": "Secret", "stringData": secret}},
+    hidden = {
+        "type": "kubernetes:core/v1:Secret",
+        "inputs": {"kind": "Secret", "stringData": secret},
+    }
+    others = [
         {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},
         {"type": "random:index/randomId:RandomId", "inputs": {}},
     ]
-    assert apart(deployed(rehearsal)) == ([], [])
-    state = stack.state_file(rehearsal)
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+    assert apart(deployed(shop(tmp_path))) == ([], [])
     found = ("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})
-    assert apart(deployed(rehearsal)) == ([found], [])
-    resources[0]["retainOnDelete"] = True
-    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    assert apart(deployed(rehearsal)) == ([found], [found])
+    assert apart(deployed(shop(tmp_path, hidden, *others))) == ([found], [])
+    kept = hidden | {"retainOnDelete": True}
+    assert apart(deployed(shop(tmp_path, kept, *others))) == ([found], [found])
 
 
 def apart(found: list[Declared]) -> tuple[list[Any], list[Any]]:
@@ -99,12 +95,9 @@ POOL = "gcp:container/nodePool:NodePool"
 def event(type_: str, name: str, op: str = "create", **new: Any) -> str:
     """Return a line of the event log that a preview writes."""
     urn = f"urn:pulumi:dev::shop::{type_}::{name}"
-    state = (
-        {"type": type_, "urn": urn, "custom": True, "inputs": {}, **new} if op != "delete" else None
-    )
-    return json.dumps(
-        {"resourcePreEvent": {"metadata": {"op": op, "urn": urn, "new": state}, "planning": True}}
-    )
+    state = {"type": type_, "urn": urn, "custom": True, "inputs": {}, **new}
+    metadata = {"op": op, "urn": urn, "new": None if op == "delete" else state}
+    return json.dumps({"resourcePreEvent": {"metadata": metadata, "planning": True}})
 
 
 def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
@@ -141,17 +134,14 @@ def test_a_preview_without_a_cluster_lacks_plugin_defaults(tmp_path: Path) -> No
 
 
 def test_an_unrendered_component_is_reported_as_a_hidden_chart(tmp_path: Path) -> None:
-    group, child = "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:ConfigMap"
-    ([(type_, _)], _) = seen(tmp_path, event(group, "all", custom=False))
+    kind, child_kind = "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:ConfigMap"
+    group = event(kind, "all", custom=False)
+    ([(type_, _)], _) = seen(tmp_path, group)
     assert type_ == RELEASE
-    parent = f"urn:pulumi:dev::shop::{group}::all"
-    (found, _) = seen(
-        tmp_path, event(group, "all", custom=False), event(child, "map", parent=parent)
-    )
-    assert [(kind, inputs.get("kind")) for kind, inputs in found] == [
-        (group, None),
-        (child, "ConfigMap"),
-    ]
+    child = event(child_kind, "map", parent=f"urn:pulumi:dev::shop::{kind}::all")
+    (found, _) = seen(tmp_path, group, child)
+    kinds = [(type_, inputs.get("kind")) for type_, inputs in found]
+    assert kinds == [(kind, None), (child_kind, "ConfigMap")]
 
 
 def test_where_the_proof_fails_the_page_says_so(
@@ -161,11 +151,9 @@ def test_where_the_proof_fails_the_page_says_so(
         raise KeyError("what went wrong")
 
     monkeypatch.setattr(fleet, "judge_clusters", fail)
-    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    (finding,) = fleet.judge_stack(Rehearsal.of("dev", tmp_path)).findings
-    assert (
-        finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
-    )
+    (finding,) = fleet.judge_stack(shop(tmp_path)).findings
+    reason = "KeyError: 'what went wrong'"
+    assert finding.message == f"the proof could not judge what is deployed: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -180,63 +168,43 @@ def test_what_kueue_has_not_looked_at_yet_is_under_way(
 
 @pytest.mark.parametrize(
     ("reserved", "checks", "said"),
-    [
-        ("True", [], ("Pending", "")),
-        (
-            "True",
-            [{"state": "Pending", "message": "no capacity yet"}],
-            ("Pending", "no capacity yet"),
-        ),
-        ("False", [], ("Suspended", "insufficient quota")),
-    ],
+    cases("""
+reserved: ["True", [], [Pending, ""]]
+no capacity: ["True", [{state: Pending, message: no capacity yet}], [Pending, no capacity yet]]
+no quota: ["False", [], [Suspended, insufficient quota]]
+"""),
 )
 def test_what_has_its_turn_in_a_queue_is_under_way(
-    reserved: str, checks: list[Any], said: tuple[str, str]
+    reserved: str, checks: list[Any], said: list[str]
 ) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
     seen = _Observations([], lambda _: [], {}, {}, [], queued, {})
-    assert seen.suspended({"metadata": {"uid": "u"}}) == said
+    assert [*seen.suspended({"metadata": {"uid": "u"}})] == said
     assert (said[0] in STEADY) == (reserved == "False")
 
 
 def test_a_deployed_object_is_in_the_cluster_that_its_provider_depends_on(tmp_path: Path) -> None:
     """A preview does not show that: it is judged as if there were one cluster."""
     start, kind = "urn:pulumi:dev::shop::", "gcp:container/cluster:Cluster"
+
+    def state(type_: str, urn: str, inputs: Any, **sources: list[str]) -> dict[str, Any]:
+        return {"type": type_, "urn": urn, "inputs": inputs, "propertyDependencies": sources}
+
     states: list[dict[str, Any]] = []
     for name in ("east", "west"):
-        provider = f"{start}{PROVIDER}::{name}"
-        sources = {"kubeconfig": [f"{start}{kind}::{name}"]}
+        cluster, provider = f"{start}{kind}::{name}", f"{start}{PROVIDER}::{name}"
+        pod = {"type": "kubernetes:core/v1:Pod", "urn": f"{start}pod::{name}"}
         states += [
-            {
-                "type": kind,
-                "urn": f"{start}{kind}::{name}",
-                "inputs": {"name": name},
-                "propertyDependencies": {},
-            },
-            {
-                "type": PROVIDER,
-                "urn": provider,
-                "inputs": {"kubeconfig": "k"},
-                "propertyDependencies": sources,
-            },
-            {
-                "type": "kubernetes:core/v1:Pod",
-                "urn": f"{start}pod::{name}",
-                "provider": f"{provider}::id",
-            },
+            state(kind, cluster, {"name": name}),
+            state(PROVIDER, provider, {"kubeconfig": "k"}, kubeconfig=[cluster]),
+            pod | {"provider": f"{provider}::id"},
         ]
-    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    rehearsal = Rehearsal.of("dev", tmp_path)
-    file = stack.state_file(rehearsal)
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": states}}}))
-    homes = clusters_of(deployed(rehearsal)) or {}
+    homes = clusters_of(deployed(shop(tmp_path, *states))) or {}
     assert [homes[f"{start}pod::{name}"] for name in ("east", "west")] == [
         "cluster east",
         "cluster west",
     ]
-    for state in states:
-        state.pop("propertyDependencies", None)
-    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": states}}}))
-    assert clusters_of(deployed(rehearsal)) is None
+    for item in states:
+        item.pop("propertyDependencies", None)
+    assert clusters_of(deployed(shop(tmp_path, *states))) is None

@@ -201,10 +201,9 @@ def own_tools(tools: Tools) -> Tools:
 def project(own_tools: Tools, tmp_path: Path) -> Project:
     """A Python project with a stack; the stack file of the rehearsal holds its settings."""
     folder = tmp_path / "program"
+    settings = "config:\n  greetings:name: good\n  greetings:greeting: hello\n"
     write(folder / "Pulumi.yaml", "name: greetings\nruntime: python\n")
-    write(
-        folder / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n"
-    )
+    write(folder / "Pulumi.dev.yaml", settings)
     write(folder / "__main__.py", PROGRAM)
     rehearsal = Rehearsal.of("dev", folder)
     installation.install(rehearsal, own_tools)
@@ -218,12 +217,38 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def script(path: Path, text: str) -> None:
+    write(path, f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
 def plant_traps(folder: Path, *names: str) -> Path:
     """Executables that leave a file ``sprung`` when they are run."""
     for name in names:
-        write(folder / name, f"#!/bin/sh\ntouch {folder}/sprung\nexit 1\n")
-        (folder / name).chmod(0o755)
+        script(folder / name, f"touch {folder}/sprung\nexit 1")
     return folder / "sprung"
+
+
+def own_environment(project: Project) -> Path:
+    """Give the project an environment, with the packages of this one; return the folder of its own."""
+    own = project.folder / "own"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
+    (site_packages,) = own.glob("lib/python*/site-packages")
+    lent = next(path for path in sys.path if path.endswith("site-packages"))
+    write(site_packages / "lent.pth", lent)
+    name_environment(project, "own")
+    return site_packages
+
+
+def name_environment(project: Project, name: str) -> None:
+    runtime = f"{{name: python, options: {{virtualenv: {name}}}}}"
+    write(project.folder / "Pulumi.yaml", f"name: greetings\nruntime: {runtime}\n")
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command printed that has failed, as it must."""
+    assert done.returncode != 0, done.stdout
+    return done.stdout + done.stderr
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -232,9 +257,8 @@ def processes_of(folder: Path) -> list[str]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             command = " ".join(process.cmdline())
-            if str(folder) in command or process.environ().get("PULUMI_HOME", "").startswith(
-                str(folder)
-            ):
+            home = process.environ().get("PULUMI_HOME", "")
+            if str(folder) in command or home.startswith(str(folder)):
                 found.append(command)
     return found
 
@@ -255,17 +279,14 @@ def test_up_runs_a_program(project: Project, tmp_path: Path) -> None:
 
 def test_a_program_that_raises_fails_the_update(project: Project) -> None:
     write(project.folder / "__main__.py", "import pulumi\n\nraise ValueError('what went wrong')\n")
-    done = project.pulumi("up", "--yes")
-    assert done.returncode != 0
-    assert done.stdout.count("ValueError: what went wrong") == 1
-    assert language_host.EXITED not in done.stdout + done.stderr
+    printed = failed(project.pulumi("up", "--yes"))
+    assert printed.count("ValueError: what went wrong") == 1
+    assert language_host.EXITED not in printed
 
 
 def test_a_program_that_dies_fails_the_update(project: Project) -> None:
     write(project.folder / "__main__.py", "import os\n\nos._exit(7)\n")
-    done = project.pulumi("up", "--yes")
-    assert done.returncode != 0
-    assert f"{language_host.EXITED} 7" in done.stdout
+    assert f"{language_host.EXITED} 7" in failed(project.pulumi("up", "--yes"))
 
 
 def test_modules_of_the_project_do_not_shadow_those_of_the_host(project: Project) -> None:
@@ -276,30 +297,16 @@ def test_modules_of_the_project_do_not_shadow_those_of_the_host(project: Project
 
 
 def test_the_virtual_environment_that_the_project_names_is_used(project: Project) -> None:
-    own = project.folder / "own"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
-    here = next(path for path in sys.path if path.endswith("site-packages"))
-    (site_packages,) = own.glob("lib/python*/site-packages")
-    write(site_packages / "lent.pth", here)
-    write(
-        project.folder / "Pulumi.yaml",
-        "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n",
-    )
+    own_environment(project)
     project.checked("up", "--yes")
-    assert project.outputs()["python"] == str(own / "bin" / "python")
+    assert project.outputs()["python"] == str(project.folder / "own" / "bin" / "python")
 
 
 def test_an_environment_that_is_missing_is_an_error(project: Project) -> None:
-    write(
-        project.folder / "Pulumi.yaml",
-        "name: greetings\nruntime: {name: python, options: {virtualenv: gone}}\n",
-    )
-    done = project.pulumi("up", "--yes")
-    assert done.returncode != 0
-    assert (
-        f"environment {project.folder}/gone does not exist. Make it: python3 -m venv"
-        in done.stdout + done.stderr
-    )
+    name_environment(project, "gone")
+    printed = failed(project.pulumi("up", "--yes"))
+    fix = f"environment {project.folder}/gone does not exist. Make it: python3 -m venv"
+    assert fix in printed
 
 
 @pytest.mark.parametrize(
@@ -317,15 +324,13 @@ def test_an_environment_that_is_missing_is_an_error(project: Project) -> None:
 def test_the_environment_is_that_of_the_projects_toolchain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], lock: str, where: str
 ) -> None:
-    write(tmp_path / "bin" / "poetry", f"#!/bin/sh\necho {tmp_path}/.cache/poetry/p-3.11\n")
-    (tmp_path / "bin" / "poetry").chmod(0o755)
+    script(tmp_path / "bin" / "poetry", f"echo {tmp_path}/.cache/poetry/p-3.11")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     if lock:
         write(tmp_path / lock, "")
     settings = {"runtime": {"name": "python", "options": options}, "main": "program"}
-    with pytest.raises(
-        RehearsalError, match=f"{where} does not exist. Make it: .*(venv|uv sync|poetry install)"
-    ):
+    fix = f"{where} does not exist. Make it: .*(venv|uv sync|poetry install)"
+    with pytest.raises(RehearsalError, match=fix):
         language_host.project_python(tmp_path, settings)
     write(tmp_path / where / "bin" / "python", "")
     assert language_host.project_python(tmp_path, settings) == tmp_path / where / "bin" / "python"
@@ -333,10 +338,8 @@ def test_the_environment_is_that_of_the_projects_toolchain(
 
 def test_a_program_may_have_providers_of_other_versions(project: Project, own_tools: Tools) -> None:
     prod = Rehearsal.of("prod", project.folder)
-    write(
-        project.folder / "Pulumi.prod.yaml",
-        "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n",
-    )
+    settings = "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n"
+    write(project.folder / "Pulumi.prod.yaml", settings)
     installation.install(prod, own_tools)
     other = Project(project.folder, prod, environment.process_environment(prod))
     other.checked("stack", "init", "prod")
@@ -345,11 +348,8 @@ def test_a_program_may_have_providers_of_other_versions(project: Project, own_to
     installation.install(project.rehearsal, own_tools)
     project.checked("up", "--yes", "--stack", "dev")
     outputs = project.outputs()
-    assert (outputs["said"], outputs["bucket"], outputs["other"]) == (
-        "HELLO",
-        "gs://b",
-        project_files.PLACEHOLDER,
-    )
+    secret = {"other": project_files.PLACEHOLDER}
+    assert ({"said": "HELLO", "bucket": "gs://b"} | secret).items() <= outputs.items()
     assert len(str(outputs["password"])) == 12
     shown = project.checked("stack", "output", "--json")
     assert str(outputs["password"]) not in shown, "a password is shown"
@@ -361,30 +361,21 @@ def test_a_program_may_have_providers_of_other_versions(project: Project, own_to
     assert "unchanged" in project.checked("up", "--yes", "--stack", "dev", "--expect-no-changes")
 
 
+TIME = """
+import pulumi
+pulumi.CustomResource('time:index/static:Static', 't', {}, pulumi.ResourceOptions(version='0.1.0'))
+"""
+
+
 def test_a_provider_that_is_not_allowed_says_how_it_is(project: Project, own_tools: Tools) -> None:
-    packages = project.folder / "own"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", packages], check=True)
-    (site_packages,) = packages.glob("lib/python*/site-packages")
-    write(
-        site_packages / "lent.pth",
-        next(path for path in sys.path if path.endswith("site-packages")),
-    )
     plugin = {"resource": True, "name": "time", "version": "0.1.0"}
-    write(site_packages / "pulumi_time" / "pulumi-plugin.json", json.dumps(plugin))
-    write(
-        project.folder / "Pulumi.yaml",
-        "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n",
-    )
+    package = own_environment(project) / "pulumi_time"
+    write(package / "pulumi-plugin.json", json.dumps(plugin))
     installation.install(project.rehearsal, own_tools)
     project.checked("up", "--yes")
-    write(
-        project.folder / "__main__.py",
-        "import pulumi\n\n"
-        "pulumi.CustomResource('time:index/static:Static', 't', {}, pulumi.ResourceOptions(version='0.1.0'))\n",
-    )
-    done = project.pulumi("up", "--yes")
-    assert done.returncode != 0
-    assert "if you allow it: ml-foundations up --allow-provider time" in done.stdout + done.stderr
+    write(project.folder / "__main__.py", TIME)
+    printed = failed(project.pulumi("up", "--yes"))
+    assert "if you allow it: ml-foundations up --allow-provider time" in printed
 
 
 def test_policy_pack(project: Project, tmp_path: Path) -> None:
@@ -392,18 +383,11 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "pack" / "__main__.py", POLICY)
     arguments = ("up", "--yes", "--policy-pack", str(tmp_path / "pack"))
     assert "pack" in project.checked(*arguments)
-    project.checked(
-        "config",
-        "set",
-        "name",
-        "bad",
-        "--config-file",
-        str(project_files.stack_file(project.rehearsal)),
-    )
-    refused = project.pulumi(*arguments)
-    assert refused.returncode != 0
-    assert "this name is refused" in refused.stdout
-    assert "Traceback" not in refused.stdout + refused.stderr
+    settings = str(project_files.stack_file(project.rehearsal))
+    project.checked("config", "set", "name", "bad", "--config-file", settings)
+    printed = failed(project.pulumi(*arguments))
+    assert "this name is refused" in printed
+    assert "Traceback" not in printed
     until(lambda: not processes_of(tmp_path))
 
 
@@ -461,18 +445,11 @@ def test_the_automation_api_works_in_the_rehearsals_shell(project: Project) -> N
 def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None:
     """Also not those of the providers that the installed SDKs ask for."""
     traps = tmp_path / "traps"
-    names = (
-        "language-python",
-        "language-python-exec",
-        "resource-gcp",
-        "resource-kubernetes",
-        "analyzer-policy",
-    )
-    sprung = plant_traps(traps, *(f"pulumi-{name}" for name in names))
-    write(
-        project.folder / "__main__.py",
-        "import pulumi_gcp as gcp\n\ngcp.storage.Bucket('b', location='EU', project='p')\n",
-    )
+    hosts = ("language-python", "language-python-exec")
+    others = ("resource-gcp", "resource-kubernetes", "analyzer-policy")
+    sprung = plant_traps(traps, *(f"pulumi-{name}" for name in (*hosts, *others)))
+    bucket = "import pulumi_gcp as gcp\n\ngcp.storage.Bucket('b', location='EU', project='p')\n"
+    write(project.folder / "__main__.py", bucket)
     path = f"{traps}{os.pathsep}{project.environment['PATH']}"
     project.checked("up", "--yes", PATH=path)
     assert not sprung.exists()
@@ -486,10 +463,8 @@ def test_an_update_cut_short_leaves_no_process(
     project: Project, tmp_path: Path, number: signal.Signals
 ) -> None:
     started = tmp_path / "started"
-    write(
-        project.folder / "__main__.py",
-        f"import pathlib, time\n\npathlib.Path({str(started)!r}).touch()\ntime.sleep(60)\n",
-    )
+    body = f"import pathlib, time\n\npathlib.Path({str(started)!r}).touch()\ntime.sleep(60)\n"
+    write(project.folder / "__main__.py", body)
     update = subprocess.Popen(
         project.command("up", "--yes", "--skip-preview"),
         cwd=project.folder,
@@ -510,10 +485,8 @@ def test_an_update_cut_short_leaves_no_process(
 def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path / "a folder with 'quotes'")
     rehearsal.make()
-    write(
-        rehearsal.pulumi_home / "plugins" / "language-python-v99.0.0" / "pulumi-language-python",
-        "stale",
-    )
+    stale = rehearsal.pulumi_home / "plugins" / "language-python-v99.0.0"
+    write(stale / "pulumi-language-python", "stale")
     for _ in range(2):
         installation.install_language_host(rehearsal, own_tools)
     (host,) = rehearsal.pulumi_home.glob("plugins/language-python-*/*")
@@ -528,10 +501,8 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
 
 
 def test_required_packages_are_those_of_the_installed_sdks() -> None:
-    info = lang.ProgramInfo(root_directory="/nowhere")
-    packages = language_host.required_packages(
-        language_host._site_packages(language_host.interpreter(info))
-    )
+    python = language_host.interpreter(lang.ProgramInfo(root_directory="/nowhere"))
+    packages = language_host.required_packages(language_host._site_packages(python))
     found = {package.name: package for package in packages}
     assert {"gcp", "kubernetes"} <= found.keys()
     assert found["gcp"].version.startswith("v10.")

@@ -39,28 +39,23 @@ def replaced(part: str) -> Callable[[Path, Path], None]:
     return replace
 
 
+LINKED = {
+    "the folder": "",
+    "the stack": "dev",
+    "the marker": "dev~",
+    "logs": "dev/logs",
+    "clusters": "dev/clusters",
+    "a cluster": "dev/clusters/c",
+    "logs of a cluster": "dev/clusters/c/logs",
+    "a folder of the control plane": "dev/cluster/.kwok/clusters/kwok",
+    "a folder of controllers": "dev/controllers",
+}
+"""Places in the folder of rehearsals that are links to a folder elsewhere."""
 CASES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "the folder": (
-        lambda project, victim: (project / ".rehearsal").symlink_to(victim),
-        "is a link",
-    ),
+    **{name: (replaced(part), "is a link") for name, part in LINKED.items()},
     "a folder above": (lambda project, _: (project / ".rehearsal").symlink_to(".."), "is a link"),
     "a dead link": (lambda project, _: (project / ".rehearsal").symlink_to("none"), "is a link"),
-    "the stack": (replaced("dev"), "is a link"),
-    "the marker": (replaced("dev~"), "is a link"),
-    "logs": (replaced("dev/logs"), "is a link"),
-    "clusters": (replaced("dev/clusters"), "is a link"),
-    "a cluster": (replaced("dev/clusters/c"), "is a link"),
-    "logs of a cluster": (replaced("dev/clusters/c/logs"), "is a link"),
-    "a folder of the control plane": (
-        replaced("dev/cluster/.kwok/clusters/kwok"),
-        "is a link",
-    ),
-    "a folder of controllers": (replaced("dev/controllers"), "is a link"),
-    "a file": (
-        lambda project, _: (project / ".rehearsal").write_text(""),
-        "is not a folder",
-    ),
+    "a file": (lambda project, _: (project / ".rehearsal").write_text(""), "is not a folder"),
     "another user's": (lambda project, _: foreign(project / ".rehearsal"), "is another user's"),
 }
 
@@ -82,9 +77,8 @@ def test_what_is_no_own_folder_is_refused_before_anything_changes(
     with pytest.raises(RehearsalError, match=why):
         Rehearsal.of("dev", project)
     for words in COMMANDS if name == "the folder" else (("down",), ("up",)):
-        done = subprocess.run(
-            [COMMAND, *words, "--project", project], capture_output=True, text=True, check=False
-        )
+        command = [COMMAND, *words, "--project", project]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert why in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
@@ -122,9 +116,8 @@ def test_an_unexpected_error_of_a_command_is_one_line(
 def test_a_stack_file_that_cannot_be_read_is_an_error(text: str, tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.dev.yaml"
     file.write_text(text)
-    with pytest.raises(
-        RehearsalError, match=r"Pulumi\.dev\.yaml (cannot be read|is not a mapping)"
-    ):
+    said = r"Pulumi\.dev\.yaml (cannot be read|is not a mapping)"
+    with pytest.raises(RehearsalError, match=said):
         read_map(file, str(file))
 
 

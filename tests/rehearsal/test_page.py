@@ -34,25 +34,21 @@ CHROMIUM = next(
 
 def pool_row(name: str, nodes: list[Node], most: int) -> dict[str, Any]:
     gpus, used = sum(node.gpus for node in nodes), sum(len(node.holders) for node in nodes)
-    sizes = {
-        "nodes": len(nodes),
-        "min_nodes": 0,
-        "max_nodes": most,
-        "gpus": gpus,
-        "gpus_in_use": used,
-    }
-    return {"name": name, "machine_type": "a3-highgpu-8g", **sizes}
+    sizes = {"nodes": len(nodes), "min_nodes": 0, "max_nodes": most}
+    shown = {"name": name, "machine_type": "a3-highgpu-8g", "gpus": gpus, "gpus_in_use": used}
+    return shown | sizes
 
 
 def nodes_of(name: str, count: int) -> list[Node]:
     """Some full, some shared, some empty, one not ready and one with a broken GPU."""
     held = [("research",) * 8, ("research",) * 3 + ("serving",) * 4, ()]
     found = [Node(f"{name}-{i}", name, 8, held[i % 3], len(set(held[i % 3]))) for i in range(count)]
-    return [
-        *found,
-        Node(f"{name}-dead", name, 8, fault="not ready"),
-        Node(f"{name}-ill", name, 8, missing=1),
-    ]
+    dead = Node(f"{name}-dead", name, 8, fault="not ready")
+    return [*found, dead, Node(f"{name}-ill", name, 8, missing=1)]
+
+
+def at(seconds: int) -> datetime:
+    return NOW + timedelta(seconds=seconds)
 
 
 def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str = "88.49") -> str:
@@ -62,61 +58,30 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
         deployment("web", 900, template()),
     ]
     declared[0]["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = price
+    why = f"0/2 ready. 0/12 nodes are available: {name}"
     workloads = [
         Workload("research", "Job", name, "Running", [node.name for node in nodes[:5]]),
-        Workload(
-            "serving",
-            "Deployment",
-            "chat",
-            "Pending",
-            [],
-            f"0/2 ready. 0/12 nodes are available: {name}",
-        ),
+        Workload("serving", "Deployment", "chat", "Pending", [], why),
         Workload("serving", "Deployment", "embed", "Ready", [*TWO_NODES], "2/2"),
     ]
     pod_times = [
-        PodTimes(
-            f"research/{name}-0",
-            "h100-0",
-            NOW,
-            NOW + timedelta(seconds=20),
-            NOW + timedelta(seconds=31),
-        ),
-        PodTimes("serving/chat-0", "", NOW + timedelta(seconds=5)),
-        PodTimes(
-            "research/done-0",
-            "h100-1",
-            NOW,
-            NOW + timedelta(seconds=2),
-            None,
-            NOW + timedelta(seconds=60),
-        ),
+        PodTimes(f"research/{name}-0", "h100-0", NOW, at(20), at(31)),
+        PodTimes("serving/chat-0", "", at(5)),
+        PodTimes("research/done-0", "h100-1", NOW, at(2), None, at(60)),
     ]
+    limits = {"requests.nvidia.com/gpu": "8", "pods": "0"}
     report = Report(
         "dev",
         [pool_row("h100", nodes, count + 2), pool_row("l4", [], 4)],
         workloads,
-        [
-            Quota(
-                "research",
-                "team-quota",
-                {"requests.nvidia.com/gpu": "8", "pods": "0"},
-                {"requests.nvidia.com/gpu": "6"},
-            )
-        ],
+        [Quota("research", "team-quota", limits, {"requests.nvidia.com/gpu": "6"})],
         [{"type": "gcp:compute/network:Network", "name": name}],
         ["app:token"],
         ["serving/chat: research may call it"],
     )
-    verdicts = judge(declared)
-    fleet = Fleet(
-        nodes,
-        {"h100": [NOW + timedelta(seconds=10)]},
-        pod_times,
-        cost_of(map(node_class, declared[:1])),
-        verdicts,
-    )
-    return render(report, fleet, "dev", NOW + timedelta(seconds=90), reload_seconds)
+    cost = cost_of(map(node_class, declared[:1]))
+    fleet = Fleet(nodes, {"h100": [at(10)]}, pod_times, cost, judge(declared))
+    return render(report, fleet, "dev", at(90), reload_seconds)
 
 
 class _Reader(HTMLParser):
@@ -153,24 +118,21 @@ def browse(folder: Path, page: str) -> str:
 
 
 def visit(folder: Path, address: str) -> str:
-    command = [
-        CHROMIUM or "",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--allow-file-access-from-files",
-    ]
-    command += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000", "--dump-dom"]
-    return subprocess.run(
-        [*command, address], capture_output=True, text=True, check=True, timeout=120
-    ).stdout
+    command = [CHROMIUM or "", "--headless", "--no-sandbox", "--disable-gpu"]
+    command += ["--allow-file-access-from-files", f"--user-data-dir={folder}/profile"]
+    command += ["--virtual-time-budget=5000", "--dump-dom", address]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def parsed(text: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(text)
+    assert reader.open == []
+    return reader
 
 
 def read(folder: Path, page: str) -> _Reader:
-    reader = _Reader()
-    reader.feed(browse(folder, page))
-    assert reader.open == []
-    return reader
+    return parsed(browse(folder, page))
 
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -244,17 +206,15 @@ def test_it_says_what_is_drawn(tmp_path: Path) -> None:
 def test_it_reads_itself_again_only_when_it_is_told_to(
     seconds: int, shown: str, tmp_path: Path
 ) -> None:
-    pages = iter([page_of(3, name="first-job", reload_seconds=seconds)])
+    first, second = page_of(3, name="first-job", reload_seconds=seconds), page_of(3, "second-job")
+    pages = iter([first])
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            is_page = self.path == "/"
-            self.wfile.write(
-                next(pages, page_of(3, name="second-job")).encode() if is_page else b""
-            )
+            self.wfile.write(next(pages, second).encode() if self.path == "/" else b"")
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -265,9 +225,8 @@ def test_it_reads_itself_again_only_when_it_is_told_to(
             page = visit(tmp_path, f"http://127.0.0.1:{server.server_port}/")
         finally:
             server.shutdown()
-    reader = _Reader()
-    reader.feed(page)
-    assert [name for name in ("first", "second") if f"{name}-job" in reader.text] == [shown]
+    text = parsed(page).text
+    assert [name for name in ("first", "second") if f"{name}-job" in text] == [shown]
 
 
 @browser
@@ -314,9 +273,8 @@ def test_a_browser_shows_it_without_scrolling_sideways(
     count: int, width: int, tmp_path: Path
 ) -> None:
     size = "[w.document.documentElement.scrollWidth, w.document.querySelectorAll('.node').length]"
-    across, cells = framed(
-        tmp_path, page_of(count, name="a-name-that-has-no-end-" * 4), size, width
-    ).split(",")
+    page = page_of(count, name="a-name-that-has-no-end-" * 4)
+    across, cells = framed(tmp_path, page, size, width).split(",")
     assert int(across) <= width
     assert int(cells) == (6 if count > 120 else count + 3)
 

@@ -66,12 +66,12 @@ def candidates(value: Any, annotation: Any) -> Iterator[Any]:
 
 def altered(spec: Any, field: str) -> Any:
     """The spec with another value of a field; None if none of the tried ones is valid."""
+    kind, value = type(spec), getattr(spec, field)
     given = {name: getattr(spec, name) for name in spec.model_fields_set}
-    value, annotation = getattr(spec, field), type(spec).model_fields[field].annotation
+    annotation = kind.model_fields[field].annotation
     for candidate in () if isinstance(value, pulumi.Output) else candidates(value, annotation):
-        other, errors = validated(
-            type(spec), {**given, field: candidate}, by_alias=False, by_name=True
-        )
+        values = {**given, field: candidate}
+        other, errors = validated(kind, values, by_alias=False, by_name=True)
         if other is not None and not errors and getattr(other, field) != value:
             return other
     return None
@@ -85,11 +85,8 @@ def run_example(name: str, change: Changed | None, seen: list[Changed] | None = 
         spec, *rest = plain(self, title, own, *more)
         kind = type(self).__name__
         if seen is not None:
-            seen.extend(
-                (kind, own, field)
-                for field in spec.model_fields_set
-                if altered(spec, field) is not None
-            )
+            fields = [field for field in spec.model_fields_set if altered(spec, field) is not None]
+            seen.extend((kind, own, field) for field in fields)
         if change and change[:2] == (kind, own):
             spec = altered(spec, change[2])
         return spec, *rest
@@ -121,9 +118,8 @@ def copies(name: str, changes: list[Changed], *, changed: bool) -> None:
 def config(name: str) -> dict[str, str]:
     file = CHECKOUT / "examples" / name / "Pulumi.dev.yaml"
     given = (yaml.safe_load(file.read_text()) or {}).get("config", {}) if file.exists() else {}
-    return {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
-    }
+    texts = {key: value for key, value in given.items() if isinstance(value, str)}
+    return {key: json.dumps(value) for key, value in given.items()} | texts
 
 
 def dry(name: str, program: Callable[[], None]) -> DryRun:
@@ -214,15 +210,10 @@ class Engine:
             "gcp": lambda: Gcp(self._rehearsal),
             "random": RandomProvider,
         }
+        command = [self._rehearsal.bin_dir / "pulumi", *args, "--stack=dev", "--non-interactive"]
         with offered(program) as client, plugins(self._environment, **made) as variables:
             done = subprocess.run(
-                [
-                    self._rehearsal.bin_dir / "pulumi",
-                    *args,
-                    *client,
-                    "--stack=dev",
-                    "--non-interactive",
-                ],
+                [*command, *client],
                 cwd=self._rehearsal.project,
                 env=self._environment | variables,
                 capture_output=True,

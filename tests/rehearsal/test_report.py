@@ -17,7 +17,6 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Pool
-from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import contents, disruptions, fleet, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
@@ -27,6 +26,7 @@ from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
 
 from tests.support.cluster import Cluster
+from tests.support.deployed import shop
 from tests.support.waiting import until
 
 NAMESPACE = "reported"
@@ -42,6 +42,17 @@ def api(cluster: Cluster) -> Iterator[Api]:
     # A pod that is left would make the pools of other tests grow.
     api.delete(f"/api/v1/namespaces/{NAMESPACE}")
     until(lambda: NAMESPACE not in map(name_of, api.get("/api/v1/namespaces")["items"]))
+
+
+def report_of(*rows: Workload, **more: Any) -> Report:
+    return replace(Report("dev", [], [*rows], [], [], []), **more)
+
+
+def shown(report: Report, folder: Path) -> str:
+    """What the tables of a report come to in a log."""
+    console = Console(width=160, record=True, file=StringIO())
+    tables.show(report, Rehearsal.of("dev", folder), console)
+    return console.export_text()
 
 
 def rows(cluster: Cluster) -> dict[str, tuple[str, bool]]:
@@ -74,113 +85,88 @@ def test_a_replica_set_of_ones_own_is_a_workload(api: Api, cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(2, ["node-0", "node-1"]), (250, ["200 of h100", "50 of l4"])]
+    ("count", "names"), [(2, ["node-0", "node-1"]), (250, ["200 of h100", "50 of l4"])]
 )
 def test_of_many_nodes_those_of_each_pool_are_counted(
-    count: int, shown: list[str], tmp_path: Path
+    count: int, names: list[str], tmp_path: Path
 ) -> None:
-    names = [f"node-{index}" for index in range(count)]
-    row = Workload("research", "Job", "many", "Running", names, pools={"h100": 200, "l4": 50})
-    console = Console(width=160, record=True, file=StringIO())
-    tables.show(Report("dev", [], [row], [], [], []), Rehearsal.of("dev", tmp_path), console)
-    text = console.export_text()
-    assert all(each in text for each in shown)
+    nodes = [f"node-{index}" for index in range(count)]
+    row = Workload("research", "Job", "many", "Running", nodes, pools={"h100": 200, "l4": 50})
+    text = shown(report_of(row), tmp_path)
+    assert all(name in text for name in names)
     assert len(text.splitlines()) < 20
 
 
 def test_purchases_are_next_to_the_first_choice(tmp_path: Path) -> None:
-    console = Console(width=160, record=True, file=StringIO())
     bought = [
         Purchase("nlp", "Job a", {"spot": 2}, Decimal("101.2"), "reserved", Decimal(2000)),
         Purchase("nlp", "Job b", {}, None, "reserved", None),
     ]
-    report = Report("dev", [], [], [], [], [], purchases=bought)
-    tables.show(report, Rehearsal.of("dev", tmp_path), console)
-    rows = [line.split() for line in console.export_text().splitlines() if "Job" in line]
-    assert rows == [
+    text = shown(report_of(purchases=bought), tmp_path)
+    assert [line.split() for line in text.splitlines() if "Job" in line] == [
         ["nlp", "Job", "a", "2", "of", "spot", "101.20", "reserved", "2,000.00"],
         ["nlp", "Job", "b", "none", "unknown", "reserved", "unknown"],
     ]
 
 
 def test_placeholders_are_one_line(tmp_path: Path) -> None:
-    console = Console(width=160, record=True, file=StringIO())
     to_replace = ["203.0.113.0/24 (Cluster dev)", "ml-foundations-dev (Cluster dev)"]
-    report = Report("dev", [], [], [], [], [], to_replace=to_replace)
-    tables.show(report, Rehearsal.of("dev", tmp_path), console)
-    (line,) = [line for line in console.export_text().splitlines() if "203.0.113.0/24" in line]
+    text = shown(report_of(to_replace=to_replace), tmp_path)
+    (line,) = [line for line in text.splitlines() if "203.0.113.0/24" in line]
     assert line.startswith("Placeholders, which a preview for Google Cloud refuses: ")
     assert line.endswith("ml-foundations-dev (Cluster dev)")
 
 
 def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> None:
-    rehearsal = Rehearsal.of("dev", tmp_path)
-    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     project = "ml-foundations-dev"
     inputs = {"name": "dev", "project": project}
+    old = {"name": "old", "project": "ml-foundations-prod"}
     resources = [
         {"type": "gcp:compute/network:Network", "inputs": inputs},
         {"type": GOOGLE_ACCOUNT, "inputs": {"project": project, "accountId": "nodes"}},
         {"type": CLUSTER, "inputs": inputs},
         {"type": NODE_POOL, "inputs": inputs | {"name": "cpu"}},
-        {
-            "type": CLUSTER,
-            "inputs": {"name": "old", "project": "ml-foundations-prod"},
-            "delete": True,
-        },
+        {"type": CLUSTER, "inputs": old, "delete": True},
     ]
-    file = stack.state_file(rehearsal)
-    file.parent.mkdir(parents=True, exist_ok=True)
     for order in (resources, resources[::-1]):
-        file.write_text(json.dumps({"checkpoint": {"latest": {"resources": order}}}))
+        rehearsal = shop(tmp_path, *order)
         assert contents._to_replace(rehearsal) == ["ml-foundations-dev (Account nodes)"]
 
 
 def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:
     node = {"metadata": {"name": "counted", "labels": {GKE_NODE_POOL: "some"}}}
     api.create("/api/v1/nodes", node)
-    pod = {
-        "metadata": {"name": "placed"},
-        "spec": {"nodeName": "counted", "containers": [{"name": "c", "image": "i"}]},
-    }
+    spec = {"nodeName": "counted", "containers": [{"name": "c", "image": "i"}]}
+    pod = {"metadata": {"name": "placed"}, "spec": spec}
     api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    [row] = [
-        each for each in contents.collect(cluster.rehearsal).workloads if each.name == "placed"
-    ]
+    seen = contents.collect(cluster.rehearsal).workloads
+    [row] = [workload for workload in seen if workload.name == "placed"]
     api.delete("/api/v1/nodes/counted")
     assert (row.nodes, row.pools) == (["counted"], {"some": 1})
 
 
 def test_events_are_read_only_in_namespaces_with_stuck_pods() -> None:
     asked: list[str] = []
+    involved = {"kind": "Pod", "name": "p", "namespace": "team", "uid": "p"}
+    reason = {"reason": "FailedMount", "message": "no such volume"}
 
     class Answers:
         def get(self, path: str, **_: str) -> dict[str, Any]:
             asked.append(path)
-            involved = {"kind": "Pod", "name": "p", "namespace": "team", "uid": "p-Pending"}
-            warning = {
-                "involvedObject": involved,
-                "reason": "FailedMount",
-                "message": "no such volume",
-            }
-            return {"items": [warning] if path.endswith("/events") else []}
+            is_asked = path.endswith("/events")
+            return {"items": [{"involvedObject": involved, **reason}] if is_asked else []}
 
         find = get
 
-    def reason(phase: str) -> str:
-        meta = {"name": "p", "namespace": "team", "uid": f"p-{phase}"}
-        pod = {
-            "metadata": meta,
-            "spec": {"nodeName": "n", "containers": []},
-            "status": {"phase": phase},
-        }
+    def reason_of(phase: str) -> str:
+        pod = of_team("p", {"nodeName": "n", "containers": []}, {"phase": phase})
         api: Any = Answers()
         [row] = workloads.collect(api, [pod], {}, {}, [])
         return row.reason
 
-    assert reason("Running") == ""
+    assert reason_of("Running") == ""
     assert not [path for path in asked if "events" in path]
-    assert reason("Pending") == "no such volume"
+    assert reason_of("Pending") == "no such volume"
     assert [path for path in asked if "events" in path] == ["/api/v1/namespaces/team/events"]
 
 
@@ -193,11 +179,7 @@ def test_a_server_has_the_fewest_replicas_of_its_autoscaler(
 ) -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
     least = {} if fewest is None else {"minReplicas": fewest}
-    status = {
-        "observedGeneration": 1,
-        "readyReplicas": replicas,
-        "updatedReplicas": replicas,
-    }
+    status = {"observedGeneration": 1, "readyReplicas": replicas, "updatedReplicas": replicas}
     server = of_team("chat", {"replicas": replicas, "selector": {}}, status)
     scaler = of_team("any", {"scaleTargetRef": target, "maxReplicas": 4} | least, {})
     [row] = rows_of({"deployments": [server], "horizontalpodautoscalers": [scaler]})
@@ -231,24 +213,18 @@ def rows_of(objects: dict[str, list[dict[str, Any]]]) -> list[Workload]:
 
 
 def test_the_page_reads_nothing_that_the_report_has_read(tmp_path: Path) -> None:
-    node = {
-        "metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {},
-        "status": {},
-    }
+    metadata = {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
     rehearsal = Rehearsal.of("dev", tmp_path)
-    seen = contents.Seen(rehearsal, [node], [])
-    report = Report("dev", [], [], [], [], [], seen=[seen])
+    seen = contents.Seen(rehearsal, [{"metadata": metadata, "spec": {}, "status": {}}], [])
+    report = report_of(seen=[seen])
     assert [item.name for item in fleet.collect(report, rehearsal).nodes] == ["n"]
     assert "seen" not in json.loads(report.to_json())
-    assert report == Report("dev", [], [], [], [], [])
+    assert report == report_of()
 
 
 def test_calls_between_namespaces_are_shown(tmp_path: Path) -> None:
-    calls = ["serving/chat: research may call it"]
-    console = Console(width=160, record=True, file=StringIO())
-    tables.show(Report("dev", [], [], [], [], [], calls), Rehearsal.of("dev", tmp_path), console)
-    assert "Calls between namespaces\nserving/chat: research may call it\n" in console.export_text()
+    text = shown(report_of(calls=["serving/chat: research may call it"]), tmp_path)
+    assert "Calls between namespaces\nserving/chat: research may call it\n" in text
 
 
 def test_the_last_disruption_is_shown(tmp_path: Path) -> None:
@@ -269,9 +245,7 @@ def test_the_last_disruption_is_shown(tmp_path: Path) -> None:
     rehearsal.make()
     assert disruptions.last(rehearsal) is None
     disruptions.record(disruption, rehearsal)
-    report = Report("dev", [], [], [], [], [], disruption=disruptions.last(rehearsal))
-    console = Console(width=160, record=True, file=StringIO())
-    tables.show(report, rehearsal, console)
+    report = report_of(disruption=disruptions.last(rehearsal))
     expected = [
         "Last disruption (2026-01-01T00:00:00Z)",
         "failure of n: 3 pods ended",
@@ -280,9 +254,8 @@ def test_the_last_disruption_is_shown(tmp_path: Path) -> None:
         "Each minute in which GKE has no new node costs USD 1.50",
         "After 61 s, not as before: JobSet ml/train: 2 of 3 pods run",
     ]
-    assert "\n".join(expected) in console.export_text()
-    unpriced = replace(disruption, idle_usd=None, not_as_before=[])
-    *_, idle, end = unpriced.lines
+    assert "\n".join(expected) in shown(report, tmp_path)
+    *_, idle, end = replace(disruption, idle_usd=None, not_as_before=[]).lines
     assert idle == "8 GPUs were idle, 800 GPU-seconds"
     assert end == "After 61 s, all workloads run as before"
     assert json.loads(report.to_json())["disruption"]["restarts"] == {"JobSet ml/train": 2}
@@ -305,12 +278,8 @@ def gang_pod(name: str, node: str, phase: str = "Running", job: str = "train") -
     owner = {"kind": "Job", "name": job, "uid": job}
     metadata = {"name": name, "namespace": "ml", "uid": name, "ownerReferences": [owner]}
     ready = {"type": "Ready", "status": str(phase == "Running")}
-    spec = {**POD, "nodeName": node}
-    return {
-        "metadata": metadata,
-        "spec": spec,
-        "status": {"phase": phase, "conditions": [ready]},
-    }
+    status = {"phase": phase, "conditions": [ready]}
+    return {"metadata": metadata, "spec": {**POD, "nodeName": node}, "status": status}
 
 
 def test_gpus_are_idle_while_a_pod_of_their_workload_is_missing(
@@ -365,38 +334,29 @@ def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
     place = ("Deployment default/two", "")
     error = Finding("volume-access", Severity.ERROR, *place, "it shares a disk", "Use another.")
     row = Workload("default", "Deployment", "two", "Ready")
-
-    def shown(*errors: Finding) -> str:
-        console = Console(width=160, record=True, file=StringIO())
-        report = Report("dev", [], [row], [], [], [], errors=errors)
-        tables.show(report, Rehearsal.of("dev", tmp_path), console)
-        return console.export_text()
-
-    assert "all is well" in shown()
-    assert "all is well" not in shown(error)
-    assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in shown(error)
+    assert "all is well" in shown(report_of(row), tmp_path)
+    text = shown(report_of(row, errors=(error,)), tmp_path)
+    assert "all is well" not in text
+    assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in text
 
 
 def test_an_error_about_a_completed_workload_refutes_the_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Workload("default", "Job", "train", "Completed")
-    words = ("needs more", "Ask for less.")
-    errors = (
-        Finding("nodes", Severity.ERROR, "Job default/train", "", *words),
+    def error(rule: str, subject: str) -> Finding:
+        return Finding(rule, Severity.ERROR, subject, "", "needs more", "Ask for less.")
+
+    refuted = (
+        error("nodes", "Job default/train"),
         Finding(
             "quota-sum", Severity.ERROR, "ResourceQuota q", "", "Job default/train, Job a/b", ""
         ),
-        Finding("nodes", Severity.ERROR, "Job default/train-2", "", *words),
-        Finding("queue-kind", Severity.ERROR, "Job default/train", "", *words),
     )
-    monkeypatch.setattr(fleet, "errors", lambda *_: errors)
-    report = Report("dev", [], [row], [], [], [])
+    left = (error("nodes", "Job default/train-2"), error("queue-kind", "Job default/train"))
+    monkeypatch.setattr(fleet, "errors", lambda *_: (*refuted, *left))
+    report = report_of(Workload("default", "Job", "train", "Completed"))
     found = fleet.with_proof(report, Rehearsal.of("dev", tmp_path))
-    assert found.refuted == errors[:2]
-    assert found.errors == errors[2:]
-    console = Console(width=160, record=True, file=StringIO())
-    tables.show(replace(found, errors=()), Rehearsal.of("dev", tmp_path), console)
-    text = console.export_text()
+    assert (found.refuted, found.errors) == (refuted, left)
+    text = shown(replace(found, errors=()), tmp_path)
     assert "all is well" in text
     assert "the proof was wrong about a workload that completed here. Report this: Job " in text

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import installation, stack
-from ml_foundations.rehearsal.plugins.kubernetes import objects, readiness, waiting
+from ml_foundations.rehearsal.plugins.kubernetes import helm, objects, readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
@@ -37,6 +36,7 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties, write_struct
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.support.cases import cases
 from tests.support.cluster import Cluster
 from tests.support.project import Project
 from tests.support.waiting import until
@@ -52,21 +52,32 @@ def project(
 
 
 CONFIG_MAP = """
-k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "{level}"}}}}, data={{"a": "ü 🚀"}},
+k8s.core.v1.ConfigMap("settings", metadata={"name": "settings", "labels": {"level": "1"}}, data={"a": "ü 🚀"},
                       opts=here)
 """
+LEVEL_2 = CONFIG_MAP.replace('"level": "1"', '"level": "2"')
 
 
 def level_of(project: Project) -> str:
     return project.kubectl("get", "configmap", "settings")["metadata"]["labels"]["level"]
 
 
+def refreshed(project: Project) -> str:
+    done = project.pulumi("refresh", "--yes", "--stack", "t")
+    return done.stdout + done.stderr
+
+
+def exported(project: Project) -> str:
+    """The state of the stack, as Pulumi shows it."""
+    return project.pulumi("stack", "export", "--stack", "t").stdout
+
+
 def test_create_unchanged_update_and_delete(project: Project) -> None:
-    project.up(CONFIG_MAP.format(level="1"))
+    project.up(CONFIG_MAP)
     made = project.kubectl("get", "configmap", "settings")
     assert (level_of(project), made["data"]) == ("1", {"a": "ü 🚀"})
-    assert "3 unchanged" in project.up(CONFIG_MAP.format(level="1"))
-    assert "1 updated" in project.up(CONFIG_MAP.format(level="2"))
+    assert "3 unchanged" in project.up(CONFIG_MAP)
+    assert "1 updated" in project.up(LEVEL_2)
     assert level_of(project) == "2"
     project.up("")
     assert project.kubectl("get", "configmap", "settings") is None
@@ -84,8 +95,8 @@ def test_a_plugin_of_the_users_own_folder_serves_the_program(
     monkeypatch.setattr(project, "has_plugin", False)
     try:
         installation.install(project.rehearsal, tools, official_kubernetes=True)
-        project.up(CONFIG_MAP.format(level="3"))
-        assert "3 unchanged" in project.up(CONFIG_MAP.format(level="3"))
+        project.up(CONFIG_MAP)
+        assert "3 unchanged" in project.up(CONFIG_MAP)
         assert (tmp_path / "started").exists()
     finally:
         installation.install(project.rehearsal, tools)
@@ -110,13 +121,10 @@ def test_a_name_is_made_where_none_is_given_and_kept(project: Project) -> None:
     assert name_of(project) == name
 
 
-def test_an_autonamed_object_is_created_before_the_old_one_goes(
-    project: Project,
-) -> None:
+def test_an_autonamed_object_is_created_before_the_old_one_goes(project: Project) -> None:
     project.up(AUTONAMED)
     name = name_of(project)
-    replaced = AUTONAMED.replace('"1"', '"2"')
-    assert "1 replaced" in project.up(replaced)
+    assert "1 replaced" in project.up(AUTONAMED.replace('"1"', '"2"'))
     assert name_of(project) != name
     assert project.kubectl("get", "configmap", name) is None
     assert project.kubectl("get", "configmap", name_of(project))["data"] == {"a": "2"}
@@ -151,7 +159,7 @@ def test_no_name_is_made_where_the_user_wants_none(
 ) -> None:
     autonaming("disabled")
     assert "autonaming is disabled" in project.fails(AUTONAMED)
-    project.up(CONFIG_MAP.format(level="1"))
+    project.up(CONFIG_MAP)
 
 
 @pytest.mark.parametrize(("mutable", "step"), [("False", "1 replaced"), ("True", "1 updated")])
@@ -220,14 +228,18 @@ def provider_of(client: ClusterOfOne | None = None, **config: Any) -> Kubernetes
 
 
 def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
-    """What a change of a named object means to a provider of this configuration."""
-    common = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}
-    resource = Resource(urn="", type=f"kubernetes:core/v1:{kind}", name="x")
-    return provider_of(**config).diff(resource, State("default/x", common | old, {}), common | new)
+    """What a change of a named object means to a provider; the kind is ``Pod`` or ``apps/v1 Deployment``."""
+    version, _, name = kind.rpartition(" ")
+    common = {"apiVersion": version or "v1", "kind": name, "metadata": {"name": "x"}}
+    about = resource(f"core/v1:{name}")
+    return provider_of(**config).diff(about, State("default/x", common | old, {}), common | new)
 
 
-CONFIG_MAPS = Resource(urn="", type="kubernetes:core/v1:ConfigMap", name="x")
-THINGS = Resource(urn="", type="kubernetes:example.org/v1:Thing", name="x")
+def resource(kind: str) -> Resource:
+    return Resource(urn="", type=f"kubernetes:{kind}", name="x")
+
+
+CONFIG_MAPS, THINGS = resource("core/v1:ConfigMap"), resource("example.org/v1:Thing")
 
 
 def named(**metadata: Any) -> Properties:
@@ -267,129 +279,83 @@ def test_a_secret_is_compared_as_the_api_server_keeps_it() -> None:
     assert change("Secret", encoded, plain | {"data": {"k": "Mg=="}}) == Diff()
     assert change("Secret", plain, {"stringData": {"k": UNKNOWN}}).replaces == ["data.k"]
     assert "stringData" in change("Secret", plain, {"stringData": UNKNOWN}).replaces
-    assert change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true").replaces == [
-        "type"
-    ]
-
-
-POD = {"containers": [{"name": "c", "image": "a", "env": []}], "tolerations": []}
-
-
-def pod(**fields: Any) -> Properties:
-    return {"spec": POD | fields}
+    typed = change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true")
+    assert typed.replaces == ["type"]
 
 
 @pytest.mark.parametrize(
     ("kind", "old", "new", "replaced"),
-    [
-        (
-            "Pod",
-            pod(),
-            pod(containers=[{"name": "c", "image": "b", "env": []}]),
-            ["spec.containers[0].image"],
-        ),
-        (
-            "Pod",
-            pod(),
-            pod(containers=[*POD["containers"], {"name": "d", "image": "d"}]),
-            ["spec.containers[1]"],
-        ),
-        ("Pod", pod(), pod(initContainers=[{"name": "d", "image": "d"}]), ["spec.initContainers"]),
-        ("Pod", pod(nodeName="a"), pod(nodeName="b"), ["spec.nodeName"]),
-        (
-            "PersistentVolume",
-            {"spec": {"local": {"path": "/a"}}},
-            {"spec": {"local": {"path": "/b"}}},
-            ["spec.local.path"],
-        ),
-        ("ResourceQuota", {"spec": {}}, {"spec": {"scopes": ["BestEffort"]}}, ["spec.scopes"]),
-        (
-            "storage.k8s.io/v1 StorageClass",
-            {"parameters": {"type": "a"}},
-            {"parameters": {}},
-            ["parameters.type"],
-        ),
-        (
-            "apps/v1 Deployment",
-            {"spec": {"selector": {"a": "1"}}},
-            {"spec": {"selector": {}}},
-            ["spec.selector.a"],
-        ),
-    ],
+    cases("""
+image: [Pod, {spec: {containers: [{name: c, image: a}]}},
+  {spec: {containers: [{name: c, image: b}]}}, "spec.containers[0].image"]
+another container: [Pod, {spec: {containers: [{name: c, image: a}]}},
+  {spec: {containers: [{name: c, image: a}, {name: d, image: d}]}}, "spec.containers[1]"]
+first init container: [Pod, {spec: {}}, {spec: {initContainers: [{name: d, image: d}]}},
+  spec.initContainers]
+node: [Pod, {spec: {nodeName: a}}, {spec: {nodeName: b}}, spec.nodeName]
+source: [PersistentVolume, {spec: {local: {path: /a}}}, {spec: {local: {path: /b}}},
+  spec.local.path]
+scopes: [ResourceQuota, {spec: {}}, {spec: {scopes: [BestEffort]}}, spec.scopes]
+parameters: [storage.k8s.io/v1 StorageClass, {parameters: {type: a}}, {parameters: {}},
+  parameters.type]
+selector: [apps/v1 Deployment, {spec: {selector: {a: "1"}}}, {spec: {selector: {}}},
+  spec.selector.a]
+"""),
 )
 def test_an_object_is_replaced_if_the_official_plugin_does_so(
-    kind: str, old: Properties, new: Properties, replaced: list[str]
+    kind: str, old: Properties, new: Properties, replaced: str
 ) -> None:
-    *version, kind = kind.split()
-    group = {"apiVersion": version[0]} if version else {}
-    assert change(kind, group | old, group | new) == Diff(
-        replaced, replaced, delete_before_replace=True
-    )
+    assert change(kind, old, new) == Diff([replaced], [replaced], delete_before_replace=True)
 
 
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
-    [
-        ("Pod", pod(), pod(containers=[{"name": "d", "image": "a", "env": []}])),
-        ("Pod", pod(containers=[*POD["containers"], {"name": "d"}]), pod()),
-        ("Pod", pod(), pod(tolerations=[{"operator": "Exists"}])),
-        ("Pod", pod(), pod(activeDeadlineSeconds=1)),
-        ("Pod", pod(), pod(topologySpreadConstraints=[{"maxSkew": 1}])),
-        (
-            "PersistentVolume",
-            {"spec": {"storageClassName": "a"}},
-            {"spec": {"storageClassName": "b"}},
-        ),
-        ("ResourceQuota", {"spec": {}}, {"spec": {"scopeSelector": {"matchExpressions": []}}}),
-        ("apps/v1 ReplicaSet", {"spec": {"selector": {"a": "1"}}}, {"spec": {"selector": {}}}),
-        ("node.k8s.io/v1 RuntimeClass", {"handler": "a"}, {"handler": "b"}),
-        ("resource.k8s.io/v1 ResourceClaimTemplate", {"spec": {"spec": {}}}, {"spec": {}}),
-        ("scheduling.k8s.io/v1 PriorityClass", {"value": 1}, {"value": 2}),
-        (
-            "storage.k8s.io/v1 CSIDriver",
-            {"spec": {"attachRequired": True}},
-            {"spec": {"attachRequired": False}},
-        ),
-        (
-            "storage.k8s.io/v1 StorageClass",
-            {"reclaimPolicy": "Delete"},
-            {"reclaimPolicy": "Retain"},
-        ),
-        (
-            "storage.k8s.io/v1 StorageClass",
-            {"volumeBindingMode": "Immediate"},
-            {"volumeBindingMode": "WaitForFirstConsumer"},
-        ),
-    ],
+    cases("""
+name of a container: [Pod, {spec: {containers: [{name: c, image: a, env: []}], tolerations: []}},
+  {spec: {containers: [{name: d, image: a, env: []}], tolerations: []}}]
+container less: [Pod, {spec: {containers: [{name: c, image: a}, {name: d}]}},
+  {spec: {containers: [{name: c, image: a}]}}]
+tolerations: [Pod, {spec: {tolerations: []}}, {spec: {tolerations: [{operator: Exists}]}}]
+deadline: [Pod, {spec: {}}, {spec: {activeDeadlineSeconds: 1}}]
+spread: [Pod, {spec: {}}, {spec: {topologySpreadConstraints: [{maxSkew: 1}]}}]
+class: [PersistentVolume, {spec: {storageClassName: a}}, {spec: {storageClassName: b}}]
+scope selector: [ResourceQuota, {spec: {}}, {spec: {scopeSelector: {matchExpressions: []}}}]
+selector: [apps/v1 ReplicaSet, {spec: {selector: {a: "1"}}}, {spec: {selector: {}}}]
+handler: [node.k8s.io/v1 RuntimeClass, {handler: a}, {handler: b}]
+claims: [resource.k8s.io/v1 ResourceClaimTemplate, {spec: {spec: {}}}, {spec: {}}]
+value: [scheduling.k8s.io/v1 PriorityClass, {value: 1}, {value: 2}]
+attachment: [storage.k8s.io/v1 CSIDriver, {spec: {attachRequired: true}},
+  {spec: {attachRequired: false}}]
+reclaim policy: [storage.k8s.io/v1 StorageClass, {reclaimPolicy: Delete}, {reclaimPolicy: Retain}]
+binding mode: [storage.k8s.io/v1 StorageClass, {volumeBindingMode: Immediate},
+  {volumeBindingMode: WaitForFirstConsumer}]
+"""),
 )
 def test_other_fields_are_changed_or_refused_by_the_api_server(
     kind: str, old: Properties, new: Properties
 ) -> None:
-    *version, kind = kind.split()
-    group = {"apiVersion": version[0]} if version else {}
-    changed = change(kind, group | old, group | new)
+    changed = change(kind, old, new)
     assert changed.changed
     assert not changed.replaces
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "value",
     [
-        ("waitFor", "Ready"),
-        ("waitFor", "jsonpath=.status.phase"),
-        ("waitFor", "jsonpath={.status.conditions[*].type}"),
-        ("waitFor", "jsonpath={.status.phase"),
-        ("waitFor", '["condition=Ready", "phase=Running"]'),
-        ("waitFor", '["condition=Ready"'),
-        ("waitFor", "[1]"),
-        ("waitFor", "[]"),
+        "Ready",
+        "jsonpath=.status.phase",
+        "jsonpath={.status.conditions[*].type}",
+        "jsonpath={.status.phase",
+        '["condition=Ready", "phase=Running"]',
+        '["condition=Ready"',
+        "[1]",
+        "[]",
     ],
 )
-def test_an_annotation_that_cannot_be_awaited_is_refused(name: str, value: str) -> None:
-    metadata = {"annotations": {f"pulumi.com/{name}": value}}
+def test_an_annotation_that_cannot_be_awaited_is_refused(value: str) -> None:
     with pytest.raises(CheckError) as caught:
-        provider_of().check(CONFIG_MAPS, {}, named(**metadata))
-    assert f"pulumi.com/{name} must be" in str(caught.value)
+        provider_of().check(CONFIG_MAPS, {}, named(annotations={"pulumi.com/waitFor": value}))
+    assert "pulumi.com/waitFor must be" in str(caught.value)
     assert repr(value) in str(caught.value)
 
 
@@ -425,31 +391,26 @@ def test_a_value_that_is_not_known_yet_survives_a_check(path: str) -> None:
 
 
 def test_an_object_is_in_the_state_if_its_wait_fails() -> None:
-    client = ClusterOfOne()
-    somebody_elses = named(
-        annotations={"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"}
-    )
+    annotations = {"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"}
     with pytest.raises(InitFailedError) as caught:
-        provider_of(client).create(CONFIG_MAPS, somebody_elses)
+        provider_of(ClusterOfOne()).create(CONFIG_MAPS, named(annotations=annotations))
     assert caught.value.state.id == "default/x"
     assert "pulumi.com/waitFor must be" in caught.value.reasons[0]
 
 
-def test_server_side_apply_refuses_generated_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    inputs = {"metadata": {"generateName": "g-"}}
+def test_server_side_apply_refuses_generated_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def metadata(old: Properties, new: Properties, **config: Any) -> Any:
+        return provider_of(**config).check(CONFIG_MAPS, old, new)["metadata"]
+
+    generated = {"metadata": {"generateName": "g-"}}
     with pytest.raises(CheckError, match="generateName is not supported with Server-Side Apply"):
-        provider_of().check(CONFIG_MAPS, {}, inputs)
+        metadata({}, generated)
     autonamed = {"metadata": {"name": "x-1", "annotations": {"pulumi.com/autonamed": "true"}}}
-    assert provider_of().check(CONFIG_MAPS, autonamed, inputs)["metadata"]["name"] == "x-1"
-    assert provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"))["metadata"]["name"] == "x"
-    client_side = provider_of(enableServerSideApply="false").check(CONFIG_MAPS, {}, inputs)
+    assert metadata(autonamed, generated)["name"] == "x-1"
+    assert metadata({}, named(generateName="g-"))["name"] == "x"
+    assert "name" not in metadata({}, generated, enableServerSideApply="false")
     monkeypatch.setenv("PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "false")
-    assert (
-        "name"
-        not in provider_of().check(CONFIG_MAPS, {}, inputs)["metadata"] | client_side["metadata"]
-    )
+    assert "name" not in metadata({}, generated)
 
 
 @pytest.mark.parametrize(
@@ -480,70 +441,55 @@ def test_the_inputs_say_the_namespace(client: Any, config: Any, given: Any, name
 def test_an_object_in_another_namespace_is_replaced(
     identity: str, old: Properties, new: Properties, moved: bool
 ) -> None:
-    diff = provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), named(**new))
+    before = State(identity, named(**old), {})
+    diff = provider_of().diff(CONFIG_MAPS, before, named(**new))
     # The new one can be there before the old one is gone.
     assert diff == (Diff(["metadata.namespace"], ["metadata.namespace"]) if moved else Diff())
     if not moved:
         changed = named(**new) | {"data": {"a": "1"}}
-        assert (
-            provider_of()
-            .diff(CONFIG_MAPS, State(identity, named(**old), {}), changed)
-            .delete_before_replace
-        )
+        assert provider_of().diff(CONFIG_MAPS, before, changed).delete_before_replace
 
 
 def test_a_cluster_scoped_kind_has_no_namespace() -> None:
     thing = {"apiVersion": "example.org/v1", "kind": "Thing"}
-    provider, guessed = (
-        provider_of(ClusterOfOne(namespaced=False), namespace="team"),
-        named(namespace="team") | thing,
-    )
-    assert "namespace" not in provider.check(THINGS, {}, named() | thing)["metadata"]
-    assert (
-        provider_of(None, namespace="team").check(THINGS, {}, named() | thing)["metadata"][
-            "namespace"
-        ]
-        == "team"
-    )
-    assert provider.diff(THINGS, State("x", guessed, {}), named() | thing) == Diff()
+    given, guessed = named() | thing, named(namespace="team") | thing
+    provider = provider_of(ClusterOfOne(namespaced=False), namespace="team")
+    assert "namespace" not in provider.check(THINGS, {}, given)["metadata"]
+    unreached = provider_of(None, namespace="team").check(THINGS, {}, given)
+    assert unreached["metadata"]["namespace"] == "team"
+    assert provider.diff(THINGS, State("x", guessed, {}), given) == Diff()
     assert provider.create(THINGS, guessed).id == "x"
 
 
 def test_an_object_is_found_in_the_namespace_of_its_id() -> None:
-    client = ClusterOfOne()
-    provider_of(client, namespace="new").delete(CONFIG_MAPS, State("old/x", named(), {}))
+    client, old = ClusterOfOne(), State("old/x", named(), {})
+    provider = provider_of(client, namespace="new")
+    provider.delete(CONFIG_MAPS, old)
     assert [obj["metadata"]["namespace"] for obj in client.deleted] == ["old"]
     client.live = named(namespace="old")
-    assert (
-        provider_of(client, namespace="new")
-        .update(CONFIG_MAPS, State("old/x", named(), {}), named())
-        .id
-        == "old/x"
-    )
+    assert provider.update(CONFIG_MAPS, old, named()).id == "old/x"
 
 
 NOT_THERE = ApiError(404, 'namespaces "team" not found')
 
 
+@pytest.mark.parametrize(
+    ("refusals", "tries"),
+    [([NOT_THERE] * 2, 3), ([NOT_THERE] * 5, 3), ([ApiError(403, "forbidden")] * 5, 1)],
+    ids=["a little", "not for ever", "not for anything else"],
+)
 def test_a_new_object_waits_a_little_for_its_namespace_or_kind(
-    monkeypatch: pytest.MonkeyPatch,
+    refusals: list[ApiError], tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
     client = ClusterOfOne()
-    client.refusals = [NOT_THERE, NOT_THERE]
-    assert provider_of(client).create(CONFIG_MAPS, named()).id == "default/x"
-
-
-@pytest.mark.parametrize(("refusal", "tries"), [(NOT_THERE, 3), (ApiError(403, "forbidden"), 1)])
-def test_it_does_not_wait_for_ever_nor_for_anything_else(
-    refusal: ApiError, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
-    client = ClusterOfOne()
-    client.refusals = [refusal] * 5
-    with pytest.raises(RehearsalError, match=refusal.message):
-        provider_of(client).create(CONFIG_MAPS, named())
-    assert 5 - len(client.refusals) == tries
+    client.refusals = [*refusals]
+    if len(refusals) < tries:
+        assert provider_of(client).create(CONFIG_MAPS, named()).id == "default/x"
+    else:
+        with pytest.raises(RehearsalError, match=refusals[0].message):
+            provider_of(client).create(CONFIG_MAPS, named())
+    assert len(client.asked) == tries
 
 
 def test_what_may_have_been_made_unheard_is_taken_over() -> None:
@@ -582,33 +528,25 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
 @pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
 def test_a_replication_controller_needs_all_its_replicas(available: int | None, done: bool) -> None:
     status = {} if available is None else {"availableReplicas": available}
-    spec = {"replicas": 2}
-    live = {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "metadata": {},
-        "spec": spec,
-        "status": status,
-    }
+    live = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {}}
     client: Any = ClusterOfOne()
-    assert (readiness.missing(client, live) == "") is done
+    lack = readiness.missing(client, live | {"spec": {"replicas": 2}, "status": status})
+    assert (lack == "") is done
 
 
 def test_a_null_is_kept_where_it_means_something() -> None:
     inputs = {"spec": {"a": None, "b": [{"c": None}]}}
     assert provider_of().check(CONFIG_MAPS, {}, named() | inputs)["spec"] == {"b": [{}]}
     assert provider_of().check(THINGS, {}, named() | inputs)["spec"] == inputs["spec"]
-    release = Resource(urn="", type="kubernetes:helm.sh/v3:Release", name="x")
     without, null = ({"values": values} for values in ({}, {"a": None}))
-    assert provider_of().diff(release, State("default/x", without, {}), null) == Diff(["values.a"])
+    diff = provider_of().diff(resource("helm.sh/v3:Release"), State("default/x", without, {}), null)
+    assert diff == Diff(["values.a"])
 
 
 def test_a_change_of_the_name_replaces(project: Project) -> None:
-    project.up(CONFIG_MAP.format(level="1"))
-    printed = project.up(
-        CONFIG_MAP.format(level="1").replace('"name": "settings"', '"name": "other"')
-    )
-    assert "1 replaced" in printed
+    project.up(CONFIG_MAP)
+    other = CONFIG_MAP.replace('"name": "settings"', '"name": "other"')
+    assert "1 replaced" in project.up(other)
     assert project.kubectl("get", "configmap", "settings") is None
     assert project.kubectl("get", "configmap", "other")
 
@@ -616,81 +554,67 @@ def test_a_change_of_the_name_replaces(project: Project) -> None:
 def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project) -> None:
     """What kubectl changed is taken over; what belongs to another manager is a conflict."""
     for manager in ("kubectl-patch", "theirs"):
-        project.up(CONFIG_MAP.format(level="1"))
+        project.up(CONFIG_MAP)
         project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}}, manager)
-        refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
-        assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
+        assert "1 updated" in refreshed(project)
         if manager == "theirs":
-            assert 'conflict with "theirs"' in project.fails(CONFIG_MAP.format(level="1"))
+            assert 'conflict with "theirs"' in project.fails(CONFIG_MAP)
             forced = '"name": "settings", "annotations": {"pulumi.com/patchForce": "true"}'
-            project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', forced))
+            project.up(CONFIG_MAP.replace('"name": "settings"', forced))
         else:
-            project.up(CONFIG_MAP.format(level="1"))
+            project.up(CONFIG_MAP)
         assert level_of(project) == "1"
 
 
 def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> None:
     body = """
-    k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "1", "other": "{other}"}}}},
+    k8s.core.v1.ConfigMap("settings", metadata={"name": "settings", "labels": {"level": "1", "other": "1"}},
                           opts=options(ignore_changes=["metadata.labels.level"]))
     """
-    project.up(body.format(other="1"))
+    project.up(body)
     project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}})
-    assert "1 updated" in project.up(body.format(other="2"))
-    assert project.kubectl("get", "configmap", "settings")["metadata"]["labels"] == {
-        "level": "9",
-        "other": "2",
-    }
+    assert "1 updated" in project.up(body.replace('"other": "1"', '"other": "2"'))
+    live = project.kubectl("get", "configmap", "settings")
+    assert live["metadata"]["labels"] == {"level": "9", "other": "2"}
     project.up("")
 
 
 def test_what_is_no_longer_declared_goes(project: Project) -> None:
-    project.up(CONFIG_MAP.format(level="1"))
-    project.up(CONFIG_MAP.format(level="1").replace(', "labels": {"level": "1"}', ""))
+    project.up(CONFIG_MAP)
+    project.up(CONFIG_MAP.replace(', "labels": {"level": "1"}', ""))
     assert "labels" not in project.kubectl("get", "configmap", "settings")["metadata"]
 
 
 def test_an_update_of_a_deleted_object_fails_until_a_refresh(project: Project) -> None:
     project.up("")
-    project.up(CONFIG_MAP.format(level="1"))
+    project.up(CONFIG_MAP)
     project.kubectl("delete", "configmap", "settings")
-    assert "is gone. Run pulumi refresh" in project.fails(CONFIG_MAP.format(level="2"))
-    project.pulumi("refresh", "--yes", "--stack", "t")
-    assert "1 created" in project.up(CONFIG_MAP.format(level="2"))
+    assert "is gone. Run pulumi refresh" in project.fails(LEVEL_2)
+    refreshed(project)
+    assert "1 created" in project.up(LEVEL_2)
 
 
 def test_of_two_resources_of_one_name_the_second_fails(project: Project) -> None:
-    two = CONFIG_MAP.format(level="1") + CONFIG_MAP.format(level="2").replace(
-        '("settings"', '("again"'
-    )
     project.up("")
-    assert 'configmaps "settings" already exists' in project.fails(two)
+    again = LEVEL_2.replace('("settings"', '("again"')
+    assert 'configmaps "settings" already exists' in project.fails(CONFIG_MAP + again)
 
 
 def test_a_list_with_equal_keys_is_created(project: Project) -> None:
-    variables = (
-        '"image": "busybox", "env": [{{"name": "A", "value": "1"}}, {{"name": "A", "value": "2"}}]'
-    )
-    body = DEPLOYMENT.replace('"image": "busybox"', variables).replace(
-        "timeoutSeconds", "skipAwait"
-    )
-    project.up(body.format(opts="here").replace('"2"}}', '"true"}}', 1))
-    [container] = project.kubectl("get", "deployment", "stuck")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert len(container["env"]) == 2
+    twice = '"image": "busybox", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]'
+    project.up(UNAWAITED.replace('"image": "busybox"', twice))
+    template = project.kubectl("get", "deployment", "stuck")["spec"]["template"]
+    assert len(template["spec"]["containers"][0]["env"]) == 2
     project.up("")
 
 
 def test_a_provider_may_take_over_objects_and_fields() -> None:
-    client = ClusterOfOne()
+    client, old = ClusterOfOne(), State("default/x", named(), {})
     provider_of(client).create(CONFIG_MAPS, named())
     taking_over = provider_of(client, upsertExistingObjects="true")
     taking_over.preview(CONFIG_MAPS, None, named(name="x"))
     taking_over.create(CONFIG_MAPS, named())
-    provider_of(client, enablePatchForce="true").update(
-        CONFIG_MAPS, State("default/x", named(), {}), named()
-    )
+    provider_of(client, enablePatchForce="true").update(CONFIG_MAPS, old, named())
     assert client.asked == [
         {"created": True, "dry_run": False},
         {"created": True, "dry_run": True},
@@ -733,11 +657,9 @@ def test_a_preview_is_forced_until_objects_are_adopted() -> None:
 
 
 def test_a_refresh_shows_what_others_changed() -> None:
-    client = ClusterOfOne()
+    client, old = ClusterOfOne(), State("default/x", named() | {"data": {"a": "1"}}, {})
     client.live = named(namespace="default", labels={"by": "webhook"}) | {"data": {"a": "2"}}
-    state = provider_of(client).read(
-        CONFIG_MAPS, State("default/x", named() | {"data": {"a": "1"}}, {})
-    )
+    state = provider_of(client).read(CONFIG_MAPS, old)
     assert state is not None
     assert (state.inputs["data"], state.inputs["metadata"]) == ({"a": "2"}, {"name": "x"})
     assert client.asked == []
@@ -750,38 +672,38 @@ def test_a_provider_setting_that_would_be_ignored_is_refused(setting: str) -> No
     KubernetesProvider().check_config({"namespace": "x"})
 
 
-HERE, THERE = (
-    json.dumps(
+def kubeconfig(server: str, **user: Any) -> str:
+    """A kubeconfig of one cluster, with what its user has."""
+    return json.dumps(
         {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {}}],
+            "users": [{"name": "u", "user": user}],
         }
     )
-    for server in ("https://here", "https://there")
-)
+
+
+HERE, THERE = kubeconfig("https://here"), kubeconfig("https://there")
+
+
+def reached(kubeconfig: Any, cluster: str = "") -> Properties:
+    """The inputs of a provider, which may name its cluster."""
+    identified = {"clusterIdentifier": cluster} if cluster else {}
+    return {"kubeconfig": kubeconfig, **identified}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "replaces"),
     [
-        ({}, {"kubeconfig": HERE}, []),
-        ({"kubeconfig": HERE}, {"kubeconfig": HERE + " "}, []),
-        ({"kubeconfig": HERE}, {"kubeconfig": THERE}, ["kubeconfig"]),
-        ({"kubeconfig": HERE}, {"kubeconfig": "broken"}, []),
-        ({"kubeconfig": HERE}, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
-        (
-            {"kubeconfig": HERE, "clusterIdentifier": "a"},
-            {"kubeconfig": THERE, "clusterIdentifier": "a"},
-            [],
-        ),
-        (
-            {"kubeconfig": HERE, "clusterIdentifier": "a"},
-            {"kubeconfig": HERE, "clusterIdentifier": "b"},
-            ["clusterIdentifier"],
-        ),
-        ({"kubeconfig": HERE}, {"kubeconfig": HERE, "clusterIdentifier": "b"}, []),
+        ({}, reached(HERE), []),
+        (reached(HERE), reached(HERE + " "), []),
+        (reached(HERE), reached(THERE), ["kubeconfig"]),
+        (reached(HERE), reached("broken"), []),
+        (reached(HERE), reached(UNKNOWN), ["kubeconfig"]),
+        (reached(HERE, "a"), reached(THERE, "a"), []),
+        (reached(HERE, "a"), reached(HERE, "b"), ["clusterIdentifier"]),
+        (reached(HERE), reached(HERE, "b"), []),
     ],
 )
 def test_a_provider_that_moves_to_another_cluster_is_replaced(
@@ -791,19 +713,10 @@ def test_a_provider_that_moves_to_another_cluster_is_replaced(
 
 
 def test_metadata_that_the_server_writes_is_left_to_it() -> None:
-    exported = named(
-        uid="1",
-        resourceVersion="2",
-        creationTimestamp="3",
-        generation=4,
-        managedFields=[],
-        labels={},
-    )
-    assert provider_of().check(CONFIG_MAPS, {}, exported)["metadata"].keys() == {
-        "name",
-        "namespace",
-        "labels",
-    }
+    written = {"uid": "1", "resourceVersion": "2", "creationTimestamp": "3"}
+    exported = named(**written, generation=4, managedFields=[], labels={})
+    metadata = provider_of().check(CONFIG_MAPS, {}, exported)["metadata"]
+    assert metadata.keys() == {"name", "namespace", "labels"}
 
 
 FORBIDDEN = """
@@ -825,14 +738,6 @@ def test_what_a_preview_forbids_may_be_allowed_at_creation(project: Project) -> 
     project.up("")
 
 
-def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
-    project.up("")
-    project.up(CONFIG_MAP.format(level="1"))
-    project.kubectl("delete", "configmap", "settings")
-    project.pulumi("refresh", "--yes", "--stack", "t")
-    assert "1 created" in project.up(CONFIG_MAP.format(level="1"))
-
-
 def test_an_existing_object_can_only_be_imported(project: Project) -> None:
     project.kubectl("create", "configmap", "foreign", "--from-literal=a=1")
     body = 'k8s.core.v1.ConfigMap("foreign", metadata={"name": "foreign", "namespace": "default"}, data={"a": "1"}, opts='
@@ -852,10 +757,10 @@ def test_a_secret_is_nowhere_in_plain(project: Project) -> None:
         k8s.core.v1.Secret("plain", metadata={"name": "plain"}, string_data={"key": pulumi.Output.secret("hunter2")}, opts=here)
         """
     )
-    exported = project.pulumi("stack", "export", "--stack", "t").stdout
-    assert "hunter2" not in exported
-    assert "aHVudGVyMg==" not in exported
-    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    state = exported(project)
+    assert "hunter2" not in state
+    assert "aHVudGVyMg==" not in state
+    assert "3 unchanged" in refreshed(project)
 
 
 def test_a_secret_with_a_changed_label_is_not_recreated(project: Project) -> None:
@@ -865,33 +770,27 @@ def test_a_secret_with_a_changed_label_is_not_recreated(project: Project) -> Non
     """
     project.up(body)
     project.patch("secret", "drifts", {"metadata": {"labels": {"l": "9"}}})
-    assert "1 updated" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert "1 updated" in refreshed(project)
     assert "1 updated" in project.up(body)
     live = project.kubectl("get", "secret", "drifts")
     assert (live["metadata"]["labels"], live["data"]) == ({"l": "1"}, {"key": "aHVudGVyMg=="})
 
 
-def test_an_unmarked_or_imported_secret_is_hidden(
-    project: Project,
-) -> None:
+def test_an_unmarked_or_imported_secret_is_hidden(project: Project) -> None:
     body = """
     k8s.core.v1.Secret("bare", metadata={"name": "bare", "namespace": "default"}, data={"key": "aHVudGVyMg=="}, opts=here)
     """
     project.up(body)
-    state = project.pulumi("stack", "export", "--stack", "t").stdout
+    state = exported(project)
     project.pulumi("state", "delete", project.urn("bare"), "--yes", "--stack", "t")
     project.up(body.replace("opts=here", 'type="Opaque", opts=options(import_="default/bare")'))
-    assert "aHVudGVyMg==" not in state + project.pulumi("stack", "export", "--stack", "t").stdout
+    assert "aHVudGVyMg==" not in state + exported(project)
 
 
-def test_a_secret_of_pods_that_stay_unready_is_hidden(
-    project: Project,
-) -> None:
-    secret = DEPLOYMENT.replace(
-        '"image": "busybox"', '"image": "busybox", "env": [{{"name": "K", "value": SECRET}}]'
-    )
-    project.fails('SECRET = pulumi.Output.secret("hunter2")\n' + secret.format(opts="here"))
-    assert "hunter2" not in project.pulumi("stack", "export", "--stack", "t").stdout
+def test_a_secret_of_pods_that_stay_unready_is_hidden(project: Project) -> None:
+    hidden = '"image": "busybox", "env": [{"name": "K", "value": pulumi.Output.secret("hunter2")}]'
+    project.fails(DEPLOYMENT.replace('"image": "busybox"', hidden))
+    assert "hunter2" not in exported(project)
 
 
 def test_the_api_server_judges_at_preview(project: Project) -> None:
@@ -918,27 +817,21 @@ def test_preview_of_an_object_in_a_namespace_to_come(project: Project) -> None:
 
 
 DEPLOYMENT = """
-k8s.apps.v1.Deployment("stuck", metadata={{"name": "stuck", "annotations": {{"pulumi.com/timeoutSeconds": "2"}}}}, spec={{
-    "replicas": 1, "selector": {{"match_labels": {{"app": "stuck"}}}}, "template": {{"metadata": {{"labels": {{"app": "stuck"}}}},
-    "spec": {{"containers": [{{"name": "c", "image": "busybox"}}], "node_selector": {{"no": "such"}}}}}}}}, opts={opts})
+k8s.apps.v1.Deployment("stuck", metadata={"name": "stuck", "annotations": {"pulumi.com/timeoutSeconds": "2"}}, spec={
+    "replicas": 1, "selector": {"match_labels": {"app": "stuck"}}, "template": {"metadata": {"labels": {"app": "stuck"}},
+    "spec": {"containers": [{"name": "c", "image": "busybox"}], "node_selector": {"no": "such"}}}}, opts=here)
 """
+SECONDS = '"pulumi.com/timeoutSeconds": "2"'
+UNAWAITED = DEPLOYMENT.replace(SECONDS, '"pulumi.com/skipAwait": "true"')
+LONG_AWAITED = DEPLOYMENT.replace(SECONDS, '"pulumi.com/timeoutSeconds": "600"')
 
 
-def test_a_deployment_that_stays_unready_can_be_fixed(
-    project: Project,
-) -> None:
-    printed = project.fails(DEPLOYMENT.format(opts="here"))
-    assert "0/1 replicas ready" in printed
+def test_a_deployment_that_stays_unready_can_be_fixed(project: Project) -> None:
+    assert "0/1 replicas ready" in project.fails(DEPLOYMENT)
     assert "stuck" in [r["urn"].rpartition("::")[2] for r in project.resources()]
-    refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
-    assert "unhealthy state" in refreshed.stdout + refreshed.stderr
+    assert "unhealthy state" in refreshed(project)
     assert next(r for r in project.resources() if r["urn"].endswith("::stuck"))["initErrors"]
-    printed = project.up(
-        DEPLOYMENT.format(opts="here").replace(
-            '"pulumi.com/timeoutSeconds": "2"', '"pulumi.com/skipAwait": "true"'
-        )
-    )
-    assert "1 updated" in printed
+    assert "1 updated" in project.up(UNAWAITED)
 
 
 JOB = """
@@ -952,12 +845,9 @@ k8s.batch.v1.Job("train", metadata={{"name": "train", "annotations": {{"pulumi.c
 def test_a_job_is_updated_if_possible_and_otherwise_replaced(project: Project) -> None:
     project.up(JOB.format(ttl=1000, image="a"))
     assert "1 updated" in project.up(JOB.format(ttl=2000, image="a"))
-    printed = project.up(JOB.format(ttl=2000, image="b"))
-    assert "1 replaced" in printed
-    assert (
-        project.kubectl("get", "job", "train")["spec"]["template"]["spec"]["containers"][0]["image"]
-        == "b"
-    )
+    assert "1 replaced" in project.up(JOB.format(ttl=2000, image="b"))
+    template = project.kubectl("get", "job", "train")["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"] == "b"
 
 
 def test_a_replacement_meets_an_old_job_that_is_being_deleted(project: Project) -> None:
@@ -976,8 +866,7 @@ def test_the_deletion_of_other_kinds_is_always_awaited() -> None:
     with pytest.raises(RehearsalError, match="still being deleted"):
         provider_of(client).delete(CONFIG_MAPS, State("default/x", named(**skipping), {}))
     job = named(**skipping) | {"apiVersion": "batch/v1", "kind": "Job"}
-    jobs = Resource(urn="", type="kubernetes:batch/v1:Job", name="x")
-    provider_of(client).delete(jobs, State("default/x", job, {}))
+    provider_of(client).delete(resource("batch/v1:Job"), State("default/x", job, {}))
     assert len(client.deleted) == 2
 
 
@@ -1001,26 +890,22 @@ def test_a_failed_job_is_recreated_only_if_configured(project: Project, replaced
 
 
 def test_a_job_that_is_complete_is_not_made_anew(project: Project) -> None:
-    body = AWAITED_JOB.format(
-        annotations={"pulumi.com/replaceUnready": "true"}, seconds=60, completions=0
-    )
+    annotations = {"pulumi.com/replaceUnready": "true"}
+    body = AWAITED_JOB.format(annotations=annotations, seconds=60, completions=0)
+    longer = body.replace("60", "90")
     project.up("")
     project.up(body)
     uid = project.kubectl("get", "job", "check")["metadata"]["uid"]
     assert "3 unchanged" in project.up(body)
-    assert "1 updated" in project.up(body.replace("60", "90"))
+    assert "1 updated" in project.up(longer)
     assert project.kubectl("get", "job", "check")["metadata"]["uid"] == uid
     project.kubectl("delete", "job", "check")
-    assert "3 unchanged" in project.up(body.replace("60", "90")), (
-        "a Job that cannot be read is left alone"
-    )
-    project.pulumi("refresh", "--yes", "--stack", "t")
+    assert "3 unchanged" in project.up(longer), "a Job that cannot be read is left alone"
+    refreshed(project)
     project.up("")
 
 
-def test_a_refresh_ignores_zero_values_and_other_spellings(
-    project: Project,
-) -> None:
+def test_a_refresh_ignores_zero_values_and_other_spellings(project: Project) -> None:
     body = """
     k8s.batch.v1.Job("plain", metadata={"name": "plain", "annotations": {"pulumi.com/skipAwait": "true"}}, spec={
         "template": {"spec": {"restart_policy": "Never", "host_network": False, "node_selector": {"no": "such"},
@@ -1030,7 +915,7 @@ def test_a_refresh_ignores_zero_values_and_other_spellings(
     """
     project.up(body)
     uid = project.kubectl("get", "job", "plain")["metadata"]["uid"]
-    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert "3 unchanged" in refreshed(project)
     assert "3 unchanged" in project.up(body)
     assert project.kubectl("get", "job", "plain")["metadata"]["uid"] == uid
 
@@ -1067,22 +952,23 @@ def test_wait_for_a_condition_of_ones_own(project: Project) -> None:
     project.up(body.replace('"no"', '"yes"'))
 
 
-def test_namespaced_kinds_are_those_of_the_api_server(cluster: Cluster) -> None:
+def served_kinds(cluster: Cluster) -> dict[tuple[str, str], bool]:
+    """The kinds that the API server serves, by version and kind, and whether they are namespaced."""
     api = Api(Access(cluster.kubeconfig))
-    versions = [
-        version["groupVersion"]
-        for group in api.get("/apis")["groups"]
-        for version in group["versions"]
-    ]
-    served = {
+    groups = api.get("/apis")["groups"]
+    versions = [version["groupVersion"] for group in groups for version in group["versions"]]
+    return {
         (version, item["kind"]): item["namespaced"]
-        for root, version in [
-            ("/api/v1", "v1"),
-            *((f"/apis/{version}", version) for version in versions),
+        for version in ("v1", *versions)
+        for item in api.get(f"/apis/{version}" if "/" in version else f"/api/{version}")[
+            "resources"
         ]
-        for item in api.get(root)["resources"]
         if "/" not in item["name"]
     }
+
+
+def test_namespaced_kinds_are_those_of_the_api_server(cluster: Cluster) -> None:
+    served = served_kinds(cluster)
     known = {kind: KUBERNETES[token] for kind in served if (token := token_of(*kind)) in KUBERNETES}
     assert known["v1", "Pod"].is_namespaced
     assert not known["storage.k8s.io/v1", "StorageClass"].is_namespaced
@@ -1125,46 +1011,22 @@ def test_a_patch_needs_a_name_and_server_side_apply() -> None:
 
 def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:
     project.program('k8s.batch.v1beta1.CronJob("c", metadata={"name": "c"}, spec={}, opts=here)')
-    printed = project.pulumi("preview", "--stack", "t").stdout
-    assert (
-        "batch/v1beta1/CronJob was removed in Kubernetes 1.25. Use batch/v1/CronJob instead"
-        in printed
-    )
+    warning = "batch/v1beta1/CronJob was removed in Kubernetes 1.25. Use batch/v1/CronJob instead"
+    assert warning in project.pulumi("preview", "--stack", "t").stdout
 
 
 def test_served_kinds_are_not_reported_as_removed(cluster: Cluster) -> None:
-    api = Api(Access(cluster.kubeconfig))
-    versions = [
-        version["groupVersion"]
-        for group in api.get("/apis")["groups"]
-        for version in group["versions"]
-    ]
-    kinds = [
-        (version, item["kind"])
-        for version in versions
-        for item in api.get(f"/apis/{version}")["resources"]
-    ]
-    assert not [kind for kind in kinds if objects.removal(*kind)]
-    assert objects.removal("extensions/v1beta1", "PodSecurityPolicy").endswith(
-        "It has no replacement"
-    )
+    assert not [kind for kind in served_kinds(cluster) if objects.removal(*kind)]
+    removed = objects.removal("extensions/v1beta1", "PodSecurityPolicy")
+    assert removed.endswith("It has no replacement")
 
 
 def test_pulumi_import_prints_what_to_declare(project: Project) -> None:
     project.kubectl("create", "configmap", "found", "--from-literal=a=1")
     project.up('k8s.core.v1.ConfigMap("x", metadata={"name": "x"}, opts=here)')
-    done = project.pulumi(
-        "import",
-        "kubernetes:core/v1:ConfigMap",
-        "found",
-        "default/found",
-        "--yes",
-        "--stack",
-        "t",
-        "--protect=false",
-        "--provider",
-        f"replica={project.urn('replica')}",
-    )
+    provider = f"--provider=replica={project.urn('replica')}"
+    imported = ("kubernetes:core/v1:ConfigMap", "found", "default/found", provider)
+    done = project.pulumi("import", *imported, "--yes", "--stack=t", "--protect=false")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# Imported. Declare it" in done.stdout
     project.up("")
@@ -1175,29 +1037,12 @@ def test_a_failing_credential_plugin_is_heard(project: Project, tmp_path: Path) 
     plugin = tmp_path / "credentials"
     plugin.write_text("#!/bin/sh\necho 'please run gcloud auth login' >&2\nexit 3\n")
     plugin.chmod(0o755)
-    kubeconfig = json.dumps(
-        {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [
-                {"name": "c", "cluster": {"server": server_of(str(project.cluster.kubeconfig))}}
-            ],
-            "users": [
-                {
-                    "name": "u",
-                    "user": {
-                        "exec": {
-                            "apiVersion": "client.authentication.k8s.io/v1beta1",
-                            "command": str(plugin),
-                        }
-                    },
-                }
-            ],
-        }
-    )
+    version = "client.authentication.k8s.io/v1beta1"
+    server = server_of(str(project.cluster.kubeconfig))
+    text = kubeconfig(server, exec={"apiVersion": version, "command": str(plugin)})
     printed = project.fails(
         f"""
-        other = k8s.Provider("other", kubeconfig={kubeconfig!r})
+        other = k8s.Provider("other", kubeconfig={text!r})
         k8s.core.v1.ConfigMap("m", metadata={{"name": "m"}}, opts=pulumi.ResourceOptions(provider=other))
         """
     )
@@ -1220,26 +1065,27 @@ def release(folder: Path, chart: dict[str, str], inputs: str) -> str:
 
 
 def test_helm_installs_upgrades_and_removes_a_local_chart(project: Project, tmp_path: Path) -> None:
-    body = release(
-        tmp_path, CHART, 'value_yaml_files=[pulumi.StringAsset("level: 4")], values={"level": 5}'
-    )
+    files = 'value_yaml_files=[pulumi.StringAsset("level: 4")]'
+    body = release(tmp_path, CHART, f'{files}, values={{"level": 5}}')
+
+    def made() -> Any:
+        return project.kubectl("get", "configmap", "tiny")
+
     project.up(body.replace('"level": 5', ""))
-    assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "4"
+    assert made()["data"]["level"] == "4"
     project.up(body)
-    assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "5"
+    assert made()["data"]["level"] == "5"
     assert "1 updated" in project.up(body.replace('"level": 5', '"level": 6'))
-    assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "6"
+    assert made()["data"]["level"] == "6"
     project.up(body.replace('"level": 5', '"level": None'))
-    assert "data" not in project.kubectl("get", "configmap", "tiny"), (
-        "a null removes what the chart and the file say"
-    )
+    assert "data" not in made(), "a null removes what the chart and the file say"
     project.up("")
-    assert project.kubectl("get", "configmap", "tiny") is None
+    assert made() is None
 
 
-UNREACHABLE = """
+FAR = """
 k8s.helm.v3.Release("op", name="op", chart="gpu-operator", version="v26.7.0", namespace="default",
-    repository_opts={{"repo": "https://127.0.0.1:9"}}, values={values}, opts=here)
+    repository_opts={"repo": "https://127.0.0.1:9"}, values={"driver": {"enabled": False}}, opts=here)
 """
 
 
@@ -1257,44 +1103,35 @@ def test_a_release_reports_what_helm_installed(project: Project, tmp_path: Path)
 
 def unreachable(monkeypatch: pytest.MonkeyPatch, network: bool) -> Helm:
     """Helm on a machine with or without a network, where the chart's own repository never answers."""
-    helm = Helm(Provider(), Settings({}))
-    monkeypatch.setattr(
-        "ml_foundations.rehearsal.plugins.kubernetes.helm._answers", lambda _: network
-    )
+    monkeypatch.setattr(helm, "_answers", lambda _: network)
 
     def fails(*args: str, seconds: float) -> str:
         raise RehearsalError(f"helm {args[0]} failed: dial tcp: no such host")
 
-    monkeypatch.setattr(helm, "_helm", fails)
-    return helm
+    offline = Helm(Provider(), Settings({}))
+    monkeypatch.setattr(offline, "_helm", fails)
+    return offline
 
 
 def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inputs = {
-        "chart": "c",
-        "name": "c",
-        "namespace": "n",
-        "repositoryOpts": {"repo": "https://charts.invalid"},
-    }
+    address = "https://charts.invalid"
+    inputs = {"chart": "c", "name": "c", "namespace": "n", "repositoryOpts": {"repo": address}}
     with pytest.raises(RehearsalError, match="other chart repositories can"):
         unreachable(monkeypatch, network=True).install(Resource("", "", ""), inputs)
-    assert (
-        unreachable(monkeypatch, network=False)._fetch_obstacle(inputs)
-        == "https://charts.invalid cannot be reached"
-    )
+    obstacle = unreachable(monkeypatch, network=False)._fetch_obstacle(inputs)
+    assert obstacle == f"{address} cannot be reached"
 
 
 def test_a_chart_that_cannot_be_fetched_is_recorded(project: Project) -> None:
-    printed = project.up(UNREACHABLE.format(values={"driver": {"enabled": False}}))
-    assert "recorded, chart not installed" in printed
-    record = json.loads((project.rehearsal.releases_dir / "default.op.json").read_text())
-    assert record["chart"] == "gpu-operator"
-    assert record["installed"] is False
-    assert "unchanged" in project.up(UNREACHABLE.format(values={"driver": {"enabled": False}}))
+    assert "recorded, chart not installed" in project.up(FAR)
+    file = project.rehearsal.releases_dir / "default.op.json"
+    record = json.loads(file.read_text())
+    assert (record["chart"], record["installed"]) == ("gpu-operator", False)
+    assert "unchanged" in project.up(FAR)
     project.up("")
-    assert not (project.rehearsal.releases_dir / "default.op.json").exists()
+    assert not file.exists()
 
 
 def test_a_value_that_only_chart_templates_read_is_known() -> None:
@@ -1303,17 +1140,11 @@ def test_a_value_that_only_chart_templates_read_is_known() -> None:
 
 @pytest.mark.parametrize("command", ["preview", "up"])
 def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, command: str) -> None:
-    body = UNREACHABLE.format(values={"driver": {"enbled": False}})
-    printed = project.fails(
-        body.replace(
-            "values=", 'value_yaml_files=[pulumi.StringAsset("toolkit: {versoin: 1}")], values='
-        ),
-        command,
-    )
-    assert (
-        "values.driver.enbled: the chart gpu-operator has no such value. Did you mean driver.enabled"
-        in printed
-    )
+    files = 'value_yaml_files=[pulumi.StringAsset("toolkit: {versoin: 1}")], values='
+    body = FAR.replace("values=", files).replace('"enabled"', '"enbled"')
+    printed = project.fails(body, command)
+    unknown = "values.driver.enbled: the chart gpu-operator has no such value"
+    assert f"{unknown}. Did you mean driver.enabled" in printed
     assert "valueYamlFiles[0].toolkit.versoin" in printed
 
 
@@ -1332,24 +1163,19 @@ def test_a_release_that_helm_completed_before_a_kill_is_adopted(
 def test_a_release_that_helm_had_not_ended_makes_room(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "HELM_KUBEAPISERVER", "https://127.0.0.1:9"
-    )  # The user's own cluster, for all that Helm knows.
+    # The user's own cluster, for all that Helm knows.
+    monkeypatch.setenv("HELM_KUBEAPISERVER", "https://127.0.0.1:9")
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
     secret = releases(project)[-1]
-    record = json.loads(
-        gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"])))
-    )
+    text = base64.b64decode(base64.b64decode(secret["data"]["release"]))
+    record = json.loads(gzip.decompress(text))
     record["info"]["status"] = "pending-install"
-    packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
-    labels = {"status": "pending-install"}
-    project.patch(
-        "secret",
-        secret["metadata"]["name"],
-        {"metadata": {"labels": labels}, "data": {"release": packed}},
-    )
+    packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode())))
+    pending = {"metadata": {"labels": {"status": "pending-install"}}}
+    change = pending | {"data": {"release": packed.decode()}}
+    project.patch("secret", secret["metadata"]["name"], change)
     stack.recover(project.rehearsal)
     assert "1 created" in project.up(body)
     assert [item["metadata"]["labels"]["status"] for item in releases(project)] == ["deployed"]
@@ -1361,17 +1187,12 @@ def releases(project: Project) -> list[dict[str, Any]]:
 
 
 def test_a_chart_whose_pods_stay_unready_can_be_fixed(project: Project, tmp_path: Path) -> None:
-    stuck = """
-        apiVersion: v1
-        kind: Pod
-        metadata: {name: stuck-chart}
-        spec: {containers: [{name: c, image: busybox}], nodeSelector: {no: such}}
-        """
-    body = release(
-        tmp_path,
-        CHART | {"templates/pod.yaml": textwrap.dedent(stuck)},
-        'timeout=2, values={"level": 5}',
+    stuck = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: stuck-chart}\n"
+        "spec: {containers: [{name: c, image: busybox}], nodeSelector: {no: such}}\n"
     )
+    chart = CHART | {"templates/pod.yaml": stuck}
+    body = release(tmp_path, chart, 'timeout=2, values={"level": 5}')
     project.fails(body)
     assert project.urn("r")
     project.up(body.replace("timeout=2", "skip_await=True"))
@@ -1385,18 +1206,11 @@ def test_an_input_of_a_release_that_is_not_rehearsed_is_named(
     assert "postrender" in project.fails(release(tmp_path, CHART, 'postrender="sed"'))
 
 
-def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
-    project.program(DEPLOYMENT.format(opts="here").replace('"2"', '"600"'))
+def updating(project: Project, pulumi: Path, body: str) -> subprocess.Popen[str]:
+    """Start an update, and return when it waits for the Deployment."""
+    project.program(body)
     process = subprocess.Popen(
-        [
-            project.rehearsal.bin_dir / "pulumi",
-            "up",
-            "--yes",
-            "--skip-preview",
-            "--stack",
-            "t",
-            "--non-interactive",
-        ],
+        [pulumi, "up", "--yes", "--skip-preview", "--stack", "t", "--non-interactive"],
         cwd=project.root,
         env=project.environment,
         stdout=subprocess.PIPE,
@@ -1404,6 +1218,11 @@ def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
         text=True,
     )
     until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
+    return process
+
+
+def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
+    process = updating(project, project.rehearsal.bin_dir / "pulumi", LONG_AWAITED)
     os.kill(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=120)
     assert process.returncode != 0
@@ -1413,16 +1232,7 @@ def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
 
 def test_up_converges_after_pulumi_was_killed_in_an_update(project: Project, tools: Tools) -> None:
     project.up("")
-    body = DEPLOYMENT.format(opts="here").replace('"2"', '"600"')
-    project.program(body)
-    process = subprocess.Popen(
-        [tools.pulumi, "up", "--yes", "--skip-preview", "--stack", "t", "--non-interactive"],
-        cwd=project.root,
-        env=project.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
+    process = updating(project, tools.pulumi, LONG_AWAITED)
     plugins = [
         p
         for p in psutil.Process(process.pid).children(recursive=True)
@@ -1434,6 +1244,6 @@ def test_up_converges_after_pulumi_was_killed_in_an_update(project: Project, too
     assert not psutil.wait_procs(plugins, timeout=120)[1]
     uid = project.kubectl("get", "deployment", "stuck")["metadata"]["uid"]
     stack.recover(project.rehearsal)
-    project.up(body.replace('"pulumi.com/timeoutSeconds": "600"', '"pulumi.com/skipAwait": "true"'))
+    project.up(UNAWAITED)
     assert project.kubectl("get", "deployment", "stuck")["metadata"]["uid"] == uid
-    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert "3 unchanged" in refreshed(project)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.kubernetes import readiness
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -46,15 +47,10 @@ def project(
 def test_a_service_over_a_ready_deployment_has_endpoints(project: Project) -> None:
     project.up(WEB)
     pods = project.kubectl("get", "pods", "-l", "app=web")["items"]
-    slices = project.kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=web")[
-        "items"
-    ]
-    addresses = {
-        address
-        for item in slices
-        for endpoint in item["endpoints"]
-        for address in endpoint["addresses"]
-    }
+    selector = "kubernetes.io/service-name=web"
+    slices = project.kubectl("get", "endpointslices", "-l", selector)["items"]
+    endpoints = [endpoint for item in slices for endpoint in item["endpoints"]]
+    addresses = {address for endpoint in endpoints for address in endpoint["addresses"]}
     assert addresses == {pod["status"]["podIP"] for pod in pods}
     assert len(addresses) == 2
 
@@ -78,10 +74,8 @@ class Answers:
         return self.found
 
     def get(self, obj: Object) -> Object | None:
-        return next(
-            (item for item in self.found if item["metadata"]["name"] == obj["metadata"]["name"]),
-            None,
-        )
+        named = {item["metadata"]["name"]: item for item in self.found}
+        return named.get(obj["metadata"]["name"])
 
 
 def lack(live: Object, *found: Object) -> str:
@@ -91,12 +85,8 @@ def lack(live: Object, *found: Object) -> str:
 
 def service(created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Object:
     metadata = {"name": "s", "namespace": "default", "creationTimestamp": created}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {"selector": {"a": "b"}} | spec,
-    }
+    selecting = {"selector": {"a": "b"}} | spec
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": selecting}
 
 
 def endpoints(**conditions: bool) -> Object:
@@ -111,34 +101,31 @@ def test_a_service_waits_only_for_its_own_pods() -> None:
     assert lack(service(selector={})) == ""
     assert lack(service(), {"endpoints": None}) == "", "nothing has come to an old service"
     assert lack(service(datetime.now(UTC).isoformat())) == "no pod is behind the service"
-    assert (
-        lack(service(type="LoadBalancer"), endpoints(ready=True))
-        == "the load balancer has no address"
-    )
+    balanced = lack(service(type="LoadBalancer"), endpoints(ready=True))
+    assert balanced == "the load balancer has no address"
+
+
+INGRESS_RULES = """
+- host: x
+- http:
+    paths:
+    - backend: {service: {name: a}}
+    - backend: {service: {name: b}}
+    - backend: {resource: {kind: Bucket}}
+"""
 
 
 def test_an_ingress_waits_for_an_address_and_its_services() -> None:
-    paths = [{"backend": {"service": {"name": name}}} for name in ("a", "b")]
-    status = {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}
-    rules = [
-        {"host": "x"},
-        {"http": {"paths": [*paths, {"backend": {"resource": {"kind": "Bucket"}}}]}},
-    ]
-    live = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"namespace": "d"},
-        "spec": {"rules": rules},
-    }
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "d"}}
+    live = kind | {"spec": {"rules": yaml.safe_load(INGRESS_RULES)}}
     a, b = ({"metadata": {"name": name}} for name in "ab")
-    assert lack(live | {"status": status}, a, b) == ""
+    assert lack(live | status, a, b) == ""
     assert lack(live, a, b) == "the ingress has no address"
-    assert lack(live | {"status": status}, a).endswith("there is no service b")
+    assert lack(live | status, a).endswith("there is no service b")
     live["spec"]["ingressClassName"] = "nginx"
-    assert (
-        lack(live, a, b)
-        == "the ingress has no address: it comes from the controller of the class nginx"
-    )
+    why = "the ingress has no address: it comes from the controller of the class nginx"
+    assert lack(live, a, b) == why
 
 
 class Held:
@@ -157,13 +144,8 @@ def test_the_last_warning_of_a_stuck_pod_is_its_reason() -> None:
         return {"metadata": metadata, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
 
     def event(name: str, message: str, minute: int) -> Object:
-        time = f"2026-01-01T00:{minute:02}:00Z"
-        return {
-            "involvedObject": {"uid": name},
-            "reason": "Failed",
-            "message": message,
-            "lastTimestamp": time,
-        }
+        last = {"reason": "Failed", "lastTimestamp": f"2026-01-01T00:{minute:02}:00Z"}
+        return {"involvedObject": {"uid": name}, "message": message, **last}
 
     events = [
         event("a", "a disk is in use", 2),
@@ -171,10 +153,7 @@ def test_the_last_warning_of_a_stuck_pod_is_its_reason() -> None:
         event("b", "it was slow", 1),
     ]
     client: Any = Held([pod("a", "Pending"), pod("b", "Running")], events)
-    live = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "spec": {"selector": {"matchLabels": {"app": "a"}}},
-    }
-    live["metadata"] = {"name": "d", "namespace": "default"}
+    metadata = {"name": "d", "namespace": "default"}
+    spec = {"selector": {"matchLabels": {"app": "a"}}}
+    live = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
     assert readiness.reasons(client, live) == ["pod a: Failed: a disk is in use"]

@@ -93,6 +93,13 @@ def create(**properties: Any) -> Any:
     return provider_pb2.CreateRequest(urn=URN, properties=write_struct(properties))
 
 
+def error_of(talk: Callable[[Any], Awaitable[Any]]) -> grpc.aio.AioRpcError:
+    """The error of a call to a provider."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        ask(Fake(), talk)
+    return caught.value
+
+
 @pytest.mark.parametrize(
     "value", [1, 1.5, True, "x", "", [1, [2]], {"a": {"b": []}}, UNKNOWN, [{"a": UNKNOWN}]]
 )
@@ -129,15 +136,10 @@ def test_the_type_of_a_child_and_the_users_timeout_arrive() -> None:
     provider = Fake()
     request = create(size=2)
     request.timeout = 7
-    answer = ask(provider, lambda stub: stub.Create(request))
-    assert answer.id == "id-1"
+    assert ask(provider, lambda stub: stub.Create(request)).id == "id-1"
     ((resource, new),) = provider.asked
-    assert (resource.type, resource.name, resource.timeout, new) == (
-        "test:index:Thing",
-        "a",
-        7,
-        {"size": 2},
-    )
+    about = (resource.type, resource.name, resource.timeout)
+    assert (*about, new) == ("test:index:Thing", "a", 7, {"size": 2})
 
 
 def test_a_failed_check_names_its_property() -> None:
@@ -148,28 +150,22 @@ def test_a_failed_check_names_its_property() -> None:
 
 def test_a_diff_gets_the_old_inputs_and_says_what_is_replaced() -> None:
     provider = Fake()
+    olds, old_inputs = write_struct({"out": 1}), write_struct({"in": 1})
     request = provider_pb2.DiffRequest(
-        id="i",
-        urn=URN,
-        ignoreChanges=["d"],
-        olds=write_struct({"out": 1}),
-        old_inputs=write_struct({"in": 1}),
+        id="i", urn=URN, ignoreChanges=["d"], olds=olds, old_inputs=old_inputs
     )
     answer = ask(provider, lambda stub: stub.Diff(request))
     assert provider.asked == [(State("i", {"in": 1}, {"out": 1}), {}, ("d",))]
     kinds = provider_pb2.PropertyDiff
     assert answer.changes == provider_pb2.DiffResponse.DIFF_SOME
-    assert {path: change.kind for path, change in answer.detailedDiff.items()} == {
-        "a.b": kinds.UPDATE,
-        "c": kinds.UPDATE_REPLACE,
-    }
+    detailed = {path: change.kind for path, change in answer.detailedDiff.items()}
+    assert detailed == {"a.b": kinds.UPDATE, "c": kinds.UPDATE_REPLACE}
     assert answer.deleteBeforeReplace
 
 
 def test_an_unhealthy_existing_object_has_its_id_and_state() -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        ask(Fake(), lambda stub: stub.Create(create(fails=True)))
-    details = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
+    error = error_of(lambda stub: stub.Create(create(fails=True)))
+    details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
     status, failed = status_pb2.Status(), provider_pb2.ErrorResourceInitFailed()
     status.ParseFromString(details)
     assert status.details[0].Unpack(failed)
@@ -178,25 +174,21 @@ def test_an_unhealthy_existing_object_has_its_id_and_state() -> None:
 
 
 def test_a_cancel_gets_through_while_a_call_waits() -> None:
-    async def talk(stub: Any) -> grpc.aio.AioRpcError:
+    async def talk(stub: Any) -> None:
         waiting = asyncio.ensure_future(stub.Create(create(wait=True)))
         await asyncio.sleep(0.2)
         await stub.Cancel(empty_pb2.Empty())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await waiting
-        return caught.value
+        await waiting
 
     started = time.monotonic()
-    assert ask(Fake(), talk).details() == "interrupted"
+    assert error_of(talk).details() == "interrupted"
     assert time.monotonic() - started < 10
 
 
 def test_a_function_that_a_rehearsal_does_not_answer_is_named() -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        ask(Fake(), lambda stub: stub.Invoke(provider_pb2.InvokeRequest(tok="t:x")))
-    assert (caught.value.details() or "").startswith(
-        "t:x: a rehearsal does not answer this function"
-    )
+    error = error_of(lambda stub: stub.Invoke(provider_pb2.InvokeRequest(tok="t:x")))
+    said = error.details() or ""
+    assert said.startswith("t:x: a rehearsal does not answer this function")
 
 
 def test_what_was_given_secret_stays_so_wherever_it_comes_back() -> None:
@@ -213,10 +205,8 @@ def test_the_engine_may_propose_names() -> None:
 
 def schema_of(provider: Provider) -> dict[str, Any]:
     """The schema that a provider answers, for programs that are no Python."""
-    schema = json.loads(
-        ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest())).schema
-    )
-    package = provider.sdk.package
+    answer = ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest()))
+    schema, package = json.loads(answer.schema), provider.sdk.package
     assert (schema["name"], schema["version"]) == (package, version(f"pulumi-{package}"))
     return schema
 
@@ -243,14 +233,13 @@ PLUGIN = [sys.executable, "-m", "ml_foundations.rehearsal.plugins", "kubernetes"
 
 
 def test_the_engines_interrupt_ends_a_plugin_at_once() -> None:
+    """The engine waits 5 s for a plugin, at the end of every command."""
     plugin = subprocess.Popen(PLUGIN, stdout=subprocess.PIPE, text=True)
     assert plugin.stdout and plugin.stdout.readline().strip().isdigit()
     started = time.monotonic()
     plugin.send_signal(2)
     assert plugin.wait(10) == 0
-    assert time.monotonic() - started < 3, (
-        "the engine waits 5 s for a plugin, at the end of every command"
-    )
+    assert time.monotonic() - started < 3
 
 
 def test_a_plugin_ends_when_its_engine_was_killed() -> None:

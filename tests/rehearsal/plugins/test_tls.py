@@ -1,5 +1,7 @@
 """The embedded tls plugin: keys and certificates of the form that is asked for, made once."""
 
+from typing import Any
+
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -7,6 +9,8 @@ from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, Stat
 from ml_foundations.rehearsal.plugins.tls.provider import TlsProvider
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties, Secret
+
+from tests.support.cases import cases
 
 PROVIDER = TlsProvider()
 
@@ -28,16 +32,14 @@ def private_pem(**inputs: object) -> str:
 
 def authority(**more: object) -> tuple[str, State]:
     pem = private_pem(algorithm="ECDSA", ecdsaCurve="P256")
-    given = {
-        "privateKeyPem": pem,
-        "validityPeriodHours": 24,
-        "isCaCertificate": True,
-        "allowedUses": ["cert_signing"],
-    }
-    return pem, made(
-        "SelfSignedCert",
-        **(given | {"subject": {"commonName": "ca", "streetAddresses": ["a", "b"]}} | more),
-    )
+    subject = {"commonName": "ca", "streetAddresses": ["a", "b"]}
+    given = {"privateKeyPem": pem, "validityPeriodHours": 24, "subject": subject}
+    signs = {"isCaCertificate": True, "allowedUses": ["cert_signing"]}
+    return pem, made("SelfSignedCert", **(given | signs | more))
+
+
+def public_key(**given: str) -> Properties:
+    return PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", given)
 
 
 @pytest.mark.parametrize(
@@ -51,68 +53,58 @@ def authority(**more: object) -> tuple[str, State]:
 )
 def test_a_key_in_its_forms(inputs: Properties, header: str, ssh: str) -> None:
     outputs = made("PrivateKey", **inputs).outputs
-    secrets = [
-        outputs[name] for name in ("privateKeyPem", "privateKeyPemPkcs8", "privateKeyOpenssh")
-    ]
+    forms = ("privateKeyPem", "privateKeyPemPkcs8", "privateKeyOpenssh")
+    secrets = [outputs[name] for name in forms]
     assert all(isinstance(secret, Secret) for secret in secrets), "a private key is told"
     pem, pkcs8, openssh = (secret.value for secret in secrets)
     assert pem.startswith(f"-----BEGIN {header}-----")
     assert pkcs8.startswith("-----BEGIN PRIVATE KEY-----")
     assert outputs["publicKeyOpenssh"].startswith(ssh)
     assert outputs["rsaBits"] == 2048
-    found = [
-        PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyPem": text})
-        for text in (pem, pkcs8)
-    ]
+    found = [public_key(privateKeyPem=pem), public_key(privateKeyPem=pkcs8)]
     if ssh:
         assert outputs["publicKeyFingerprintMd5"].count(":") == 15
-        found.append(
-            PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyOpenssh": openssh})
-        )
+        found.append(public_key(privateKeyOpenssh=openssh))
     else:
-        assert (openssh, outputs["publicKeyOpenssh"], outputs["publicKeyFingerprintSha256"]) == (
-            "",
-            "",
-            "",
-        )
-    assert {(each["algorithm"], each["publicKeyPem"]) for each in found} == {
-        (inputs["algorithm"], outputs["publicKeyPem"])
-    }
+        public = (outputs["publicKeyOpenssh"], outputs["publicKeyFingerprintSha256"])
+        assert (openssh, *public) == ("", "", "")
+    for key in found:
+        assert key["algorithm"] == inputs["algorithm"]
+        assert key["publicKeyPem"] == outputs["publicKeyPem"]
 
 
 def test_a_certificate_that_an_authority_signs() -> None:
     key, ca = authority()
     names = {"dnsNames": ["a.example.com"], "ipAddresses": ["10.0.0.1"], "uris": ["spiffe://a"]}
-    request = made(
-        "CertRequest",
-        privateKeyPem=private_pem(algorithm="RSA"),
-        subject={"commonName": "a"},
-        **names,
+    rsa = private_pem(algorithm="RSA")
+    request = made("CertRequest", privateKeyPem=rsa, subject={"commonName": "a"}, **names)
+    state = made(
+        "LocallySignedCert",
+        caPrivateKeyPem=key,
+        caCertPem=ca.outputs["certPem"],
+        certRequestPem=request.outputs["certRequestPem"],
+        allowedUses=["digital_signature", "key_encipherment", "server_auth"],
+        validityPeriodHours=8,
     )
-    uses = ["digital_signature", "key_encipherment", "server_auth"]
-    given = {
-        "certRequestPem": request.outputs["certRequestPem"],
-        "caCertPem": ca.outputs["certPem"],
-        "allowedUses": uses,
-    }
-    state = made("LocallySignedCert", caPrivateKeyPem=key, validityPeriodHours=8, **given)
     leaf, root = (
         x509.load_pem_x509_certificate(each.outputs["certPem"].encode()) for each in (state, ca)
     )
+
+    def extension(kind: Any, certificate: x509.Certificate = leaf) -> Any:
+        return certificate.extensions.get_extension_for_class(kind).value
+
     leaf.verify_directly_issued_by(root)
     assert leaf.subject.rfc4514_string() == "CN=a"
     assert leaf.issuer == root.subject
     assert root.subject.rfc4514_string() == "STREET=b,STREET=a,CN=ca"
-    told = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    told = extension(x509.SubjectAlternativeName)
     assert (told.get_values_for_type(x509.DNSName), len(list(told))) == (["a.example.com"], 3)
-    usage = leaf.extensions.get_extension_for_class(x509.KeyUsage).value
+    usage = extension(x509.KeyUsage)
     assert usage.digital_signature
     assert not usage.key_cert_sign
-    assert [
-        use._name for use in leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    ] == ["serverAuth"]
-    assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert root.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert [use._name for use in extension(x509.ExtendedKeyUsage)] == ["serverAuth"]
+    assert not extension(x509.BasicConstraints).ca
+    assert extension(x509.BasicConstraints, root).ca
     assert state.id == str(leaf.serial_number)
     assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).total_seconds() == 8 * 3600
     assert state.outputs["validityEndTime"] == leaf.not_valid_after_utc.isoformat()
@@ -126,9 +118,8 @@ def test_a_certificate_stays_until_it_changes_or_expires() -> None:
     assert root.public_key() == public
     assert root.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
     about = resource("SelfSignedCert")
-    assert PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25}).replaces == [
-        "validityPeriodHours"
-    ]
+    longer = PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25})
+    assert longer.replaces == ["validityPeriodHours"]
     later = ca.inputs | {"earlyRenewalHours": 2}
     assert PROVIDER.diff(about, ca, later).changed == ["earlyRenewalHours"]
     assert not PROVIDER.diff(about, ca, later).replaces
@@ -139,21 +130,15 @@ def test_a_certificate_stays_until_it_changes_or_expires() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "inputs", "said"),
-    [
-        ("PrivateKey", {"algorithm": "DSA"}, "algorithm: accepts only ECDSA, ED25519, RSA"),
-        ("PrivateKey", {"algorithm": "ECDSA", "ecdsaCurve": "P1"}, "ecdsaCurve: accepts only P224"),
-        ("PrivateKey", {"algorithm": "RSA", "bits": 1}, "bits: .* has no property of this name"),
-        (
-            "CertRequest",
-            {"privateKeyPem": "x", "subject": {"name": "a"}},
-            "subject.name: .*Did you mean commonName",
-        ),
-        (
-            "SelfSignedCert",
-            {"privateKeyPem": "x", "validityPeriodHours": 1, "allowedUses": ["tls"]},
-            "allowedUses: accepts only any",
-        ),
-    ],
+    cases("""
+algorithm: [PrivateKey, {algorithm: DSA}, "algorithm: accepts only ECDSA, ED25519, RSA"]
+curve: [PrivateKey, {algorithm: ECDSA, ecdsaCurve: P1}, "ecdsaCurve: accepts only P224"]
+unknown: [PrivateKey, {algorithm: RSA, bits: 1}, "bits: .* has no property of this name"]
+nested: [CertRequest, {privateKeyPem: x, subject: {name: a}},
+  "subject.name: .*Did you mean commonName"]
+use: [SelfSignedCert, {privateKeyPem: x, validityPeriodHours: 1, allowedUses: [tls]},
+  "allowedUses: accepts only any"]
+"""),
 )
 def test_what_the_package_does_not_take_is_refused(
     kind: str, inputs: Properties, said: str
@@ -164,24 +149,19 @@ def test_what_the_package_does_not_take_is_refused(
 
 def test_what_cannot_be_made_is_one_sentence() -> None:
     key, ca = authority()
-    with pytest.raises(
-        RehearsalError, match="privateKeyPem is not a private key of RSA, ECDSA, ED25519"
-    ):
+    none = "privateKeyPem is not a private key of RSA, ECDSA, ED25519"
+    with pytest.raises(RehearsalError, match=none):
         made("CertRequest", privateKeyPem="x")
     with pytest.raises(RehearsalError, match="needs a subject"):
         authority(subject={})
     with pytest.raises(RehearsalError, match="PrivateKey: "):
         made("PrivateKey", algorithm="RSA", rsaBits=100)
     request = made("CertRequest", privateKeyPem=key).outputs["certRequestPem"]
-    given = {
-        "certRequestPem": request,
-        "caCertPem": ca.outputs["certPem"],
-        "allowedUses": [],
-        "validityPeriodHours": 1,
-    }
+    signed = {"certRequestPem": request, "caCertPem": ca.outputs["certPem"]}
+    given = signed | {"allowedUses": [], "validityPeriodHours": 1}
     with pytest.raises(RehearsalError, match="is not the key of caCertPem"):
         made("LocallySignedCert", caPrivateKeyPem=private_pem(algorithm="ED25519"), **given)
     with pytest.raises(RehearsalError, match="privateKeyPem is not a private key"):
-        PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {})
+        public_key()
     with pytest.raises(RehearsalError, match="getCertificate: a rehearsal does not answer"):
         PROVIDER.invoke("tls:index/getCertificate:getCertificate", {"url": "https://example.com"})

@@ -59,9 +59,7 @@ class Outcome:
             is_deleted_first = "delete-replaced" in done[: done.index("create-replacement")]
             word = "replace first" if is_deleted_first else "replace"
         else:
-            word = " ".join(
-                operation for operation in done if operation not in ("same", "refresh", "read")
-            )
+            word = " ".join(step for step in done if step not in ("same", "refresh", "read"))
         return f"{word} fails".strip() if name in self.failed else word
 
 
@@ -129,15 +127,8 @@ def preview(project: Project, step: int, chosen: list[Scenario], events: Path) -
 
 def up(project: Project, step: int, chosen: list[Scenario], events: Path) -> Outcome:
     """Make a step, whatever fails."""
-    return _run(
-        project,
-        program(step, chosen),
-        events,
-        "up",
-        "--yes",
-        "--skip-preview",
-        "--continue-on-error",
-    )
+    options = ("--yes", "--skip-preview", "--continue-on-error")
+    return _run(project, program(step, chosen), events, "up", *options)
 
 
 def _run(project: Project, text: str, events: Path, *command: str) -> Outcome:

@@ -70,11 +70,10 @@ def outcomes(
 
 def _delete_namespaces(core: CoreV1Api) -> None:
     """Delete those of the other plugin. The last ones stay: for each that goes, Kubernetes asks a hundred times."""
+    names = {scenario.name for scenario in ALL}
 
     def left() -> set[str]:
-        return {item.metadata.name for item in core.list_namespace().items} & {
-            scenario.name for scenario in ALL
-        }
+        return names & {item.metadata.name for item in core.list_namespace().items}
 
     for name in left():
         core.delete_namespace(name)
@@ -88,25 +87,18 @@ def test_as_pulumis_own(
     if "official" in request.node.name and scenario.stricter:
         pytest.skip("the embedded plugin is stricter here")
     steps, objects = outcomes[scenario.name]
+    names = {name: f"{scenario.name}.{name}" for name in scenario.names}
     for number, (previewed, done) in enumerate(steps):
-        names = {name: f"{scenario.name}.{name}" for name in scenario.names}
+        step, where = scenario.steps[number], f"step {number + 1}"
         told = {name: word for name, full in names.items() if (word := done.of(full))}
-        assert told == scenario.steps[number]["does"], (
-            f"step {number + 1}: {[done.said[names[name]] for name in told]}"
-        )
+        assert told == step["does"], f"{where}: {[done.said[names[name]] for name in told]}"
         for name, full in names.items():
-            said, expected = (
-                scenario.steps[number].get("says", {}),
-                scenario.fails_at_preview(number).get(name),
-            )
-            assert (full in previewed.failed) == bool(expected), (
-                f"step {number + 1}: {previewed.said[full]}"
-            )
+            expected = scenario.fails_at_preview(number).get(name, "")
+            said = previewed.said[full]
+            assert (full in previewed.failed) == bool(expected), f"{where}: {said}"
             if "embedded" in request.node.name:  # The words are its own.
-                assert said.get(name, "") in done.said[full], f"step {number + 1}, {name}"
-                assert (expected or "") in previewed.said[full], (
-                    f"step {number + 1}, preview of {name}"
-                )
+                assert step.get("says", {}).get(name, "") in done.said[full], f"{where}, {name}"
+                assert expected in said, f"{where}, preview of {name}"
     wrong = [
         line
         for at, wanted in scenario.objects.items()
