@@ -72,9 +72,8 @@ def test_type_errors_have_their_page_and_line(tmp_path: Path) -> None:
 
 
 def test_pages_have_programs() -> None:
-    assert {"README.md", "writing-a-program.md", "gke.md", "training.md"} <= {
-        page.name for page in PROGRAMS
-    }
+    names = {page.name for page in PROGRAMS}
+    assert {"README.md", "writing-a-program.md", "gke.md", "training.md"} <= names
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)

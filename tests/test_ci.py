@@ -27,22 +27,21 @@ def repository(tmp_path: Path) -> Path:
     """A checkout whose last commit asks for more replicas than its pool takes; its first commit is the target."""
     root = tmp_path / "repository"
     (root / "manifests").mkdir(parents=True)
-    (root / "cluster.yaml").write_text(yaml.safe_dump(pool("p", 1)))
     (root / "kinds").mkdir()
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    subprocess.run([*git, "init", "-q", "-b", "main"], cwd=root, check=True)
-    for replicas in (1, 9):
-        (root / "manifests" / "web.yaml").write_text(
-            yaml.safe_dump(deployment("web", replicas, template()))
-        )
-        subprocess.run([*git, "add", "."], cwd=root, check=True)
-        subprocess.run([*git, "commit", "-q", "-m", f"{replicas}"], cwd=root, check=True)
-        if replicas == 1:
-            # The head gives itself nodes, which must not count.
-            (root / "cluster.yaml").write_text(yaml.safe_dump(pool("p", 9)))
-            subprocess.run(
-                [*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=root, check=True
-            )
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", *identity, *arguments], cwd=root, check=True)
+
+    git("init", "-q", "-b", "main")
+    # The head gives itself nodes, which must not count.
+    for replicas, nodes in ((1, 1), (9, 9)):
+        web = deployment("web", replicas, template())
+        (root / "cluster.yaml").write_text(yaml.safe_dump(pool("p", nodes)))
+        (root / "manifests" / "web.yaml").write_text(yaml.safe_dump(web))
+        git("add", ".")
+        git("commit", "-q", "-m", f"{replicas}")
+    git("update-ref", "refs/remotes/origin/main", "HEAD~1")
     return root
 
 
@@ -66,27 +65,26 @@ def bash(script: str, cwd: Path, **variables: str) -> subprocess.CompletedProces
     )
 
 
+def of_github(folder: Path) -> dict[str, str]:
+    """The variables that GitHub sets, and its files in a folder."""
+    files = {"GITHUB_OUTPUT": folder / "output", "GITHUB_STEP_SUMMARY": folder / "summary"}
+    return {"GITHUB_BASE_REF": "main"} | {name: str(path) for name, path in files.items()}
+
+
 def test_the_steps_of_github_post_the_comment_and_fail(repository: Path, tmp_path: Path) -> None:
     steps: list[dict[str, Any]] = GITHUB["jobs"]["plan"]["steps"]
     assert GITHUB[True] == "pull_request"  # which is how YAML 1.1 reads the key "on"
     assert GITHUB["permissions"] == {"contents": "read"}
     assert COMMENT["permissions"] == {"actions": "read", "pull-requests": "write"}
-    output, summary = tmp_path / "output", tmp_path / "summary"
-    variables = {
-        "GITHUB_BASE_REF": "main",
-        "GITHUB_OUTPUT": str(output),
-        "GITHUB_STEP_SUMMARY": str(summary),
-    }
+    variables = of_github(tmp_path)
     variables |= {"GITHUB_REPOSITORY": "o/r", "HEAD": "fork:branch", "SHA": "5ha"}
     *scripts, last = [step["run"] for step in steps if "run" in step]
-    for script in scripts:
+    [post] = [step["run"] for step in COMMENT["jobs"]["comment"]["steps"] if "run" in step]
+    for script in [*scripts, post]:
         done = bash(script, repository, **variables)
         assert done.returncode == 0, done.stderr
-    assert output.read_text() == "code=1\n"
-    assert summary.read_text().startswith(f"{MARK}\n\n**❌ ")
-    [post] = [step["run"] for step in COMMENT["jobs"]["comment"]["steps"] if "run" in step]
-    done = bash(post, repository, **variables)
-    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "output").read_text() == "code=1\n"
+    assert (tmp_path / "summary").read_text().startswith(f"{MARK}\n\n**❌ ")
     called = (tmp_path / "tools" / "called").read_text().splitlines()
     assert called[0] == f"pip install {ADDRESS}"
     assert called[1].startswith("gh api -X GET repos/o/r/pulls -f state=open -f head=fork:branch")
@@ -97,27 +95,20 @@ def test_the_steps_of_github_post_the_comment_and_fail(repository: Path, tmp_pat
 
 
 def test_the_script_of_gitlab_posts_the_comment_and_fails(repository: Path, tmp_path: Path) -> None:
-    variables = {
-        "CI_MERGE_REQUEST_DIFF_BASE_SHA": "origin/main",
-        "CI_API_V4_URL": "https://gitlab.example/api/v4",
-    }
+    api = "https://gitlab.example/api/v4"
+    variables = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "origin/main", "CI_API_V4_URL": api}
     variables |= {"CI_PROJECT_ID": "3", "CI_MERGE_REQUEST_IID": "7", "PLAN_TOKEN": "secret"}
     done = bash("\n".join(GITLAB["plan"]["script"]), repository, **variables)
     assert done.returncode == 1, done.stderr
     assert MARK in done.stdout
     called = (tmp_path / "tools" / "called").read_text().splitlines()
-    assert called[1].endswith(
-        "body@comment.md https://gitlab.example/api/v4/projects/3/merge_requests/7/notes"
-    )
+    assert called[1].endswith(f"body@comment.md {api}/projects/3/merge_requests/7/notes")
 
 
 def test_the_comment_names_what_cannot_be_read(repository: Path, tmp_path: Path) -> None:
     (repository / "manifests" / "web.yaml").write_text("replicas: !!bool foo")
     step = next(step["run"] for step in GITHUB["jobs"]["plan"]["steps"] if step.get("id") == "plan")
-    variables = {"GITHUB_BASE_REF": "main", "GITHUB_OUTPUT": str(tmp_path / "output")}
-    variables["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary")
-    assert bash(step, repository, **variables).returncode == 0
+    assert bash(step, repository, **of_github(tmp_path)).returncode == 0
     assert (tmp_path / "output").read_text() == "code=2\n"
-    assert (
-        "manifests/web.yaml: the value is not a valid !!" in (repository / "comment.md").read_text()
-    )
+    comment = (repository / "comment.md").read_text()
+    assert "manifests/web.yaml: the value is not a valid !!" in comment

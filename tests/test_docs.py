@@ -15,18 +15,8 @@ from tests.support.checkout import CHECKOUT
 from tests.support.pages import BLOCK, PAGES, blocks
 
 PROGRAMS = {
-    "gcloud",
-    "kubectl",
-    "pulumi",
-    "eval",
-    "cd",
-    "pip",
-    "git",
-    "helm",
-    "python",
-    "sed",
-    ".venv/bin/python",
-    "export",
+    *("gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", "sed"),
+    *(".venv/bin/python", "export", "ml-foundations", ".venv/bin/ml-foundations"),
 }
 PROGRAMS |= {"ml-foundations", ".venv/bin/ml-foundations"}
 """Programs that a page may call, beside make."""
@@ -59,15 +49,20 @@ def test_commands_are_commands(text: str) -> None:
     assert checked.returncode == 0, checked.stderr
     targets = re.findall(r"^([a-z]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
-        words = [
-            word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)
-        ]
-        if not words:
-            continue
-        if words[0] == "make":
-            assert words[1] in targets, line
-        else:
-            assert words[0] in PROGRAMS, line
+        words = shlex.split(line, comments=True)
+        match [word for word in words if not re.match(r"[A-Z_]+=", word)]:
+            case []:
+                continue
+            case ["make", target, *_]:
+                assert target in targets, line
+            case [program, *_]:
+                assert program in PROGRAMS, line
+
+
+def slugs(page: Path) -> set[str]:
+    """The addresses of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
@@ -78,11 +73,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         name, _, heading = target.partition("#")
         file = Path(os.path.normpath(page.parent / name)) if name else page
         assert file.exists(), target
-        if heading:
-            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-            assert heading in {
-                re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-") for text in headings
-            }, target
+        assert not heading or heading in slugs(file), target
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
@@ -99,27 +90,23 @@ def test_every_page_can_be_found_from_the_readme() -> None:
 
 
 def test_every_fact_has_the_home_that_the_architecture_names() -> None:
-    page = (
-        (CHECKOUT / "docs" / "architecture.md")
-        .read_text()
-        .partition("## Where is")[2]
-        .partition("\n## ")[0]
-    )
-    homes = re.findall(r"`([a-z_]+/[\w/.]*)`", page)
+    page = (CHECKOUT / "docs" / "architecture.md").read_text()
+    section = page.partition("## Where is")[2].partition("\n## ")[0]
+    homes = re.findall(r"`([a-z_]+/[\w/.]*)`", section)
     assert len(homes) > 10
-    package = CHECKOUT / "components" / "ml_foundations"
-    assert not [
-        home for home in homes if not (package / home).exists() and not (CHECKOUT / home).exists()
-    ]
+    roots = (CHECKOUT / "components" / "ml_foundations", CHECKOUT)
+    assert not [home for home in homes if not any((root / home).exists() for root in roots)]
+
+
+HOW_CHECKED = (
+    "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins"
+)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/going-to-gke.md"])
 def test_page_says_how_the_stacks_were_checked(page: str) -> None:
     words = " ".join((CHECKOUT / page).read_text().split())
-    assert (
-        "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins"
-        in words
-    )
+    assert HOW_CHECKED in words
     assert "**not yet run them on the real GKE**" in words
 
 
@@ -138,11 +125,8 @@ BY_NAME = {
 
 
 def installs_by_name(text: str) -> list[str]:
-    return [
-        what
-        for what, form in BY_NAME.items()
-        if re.search(form, text, re.MULTILINE | re.IGNORECASE)
-    ]
+    flags = re.MULTILINE | re.IGNORECASE
+    return [what for what, form in BY_NAME.items() if re.search(form, text, flags)]
 
 
 @pytest.mark.parametrize(
@@ -183,11 +167,8 @@ def test_nothing_installs_a_name_that_no_index_has() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
-    files = [
-        CHECKOUT / name for name in listed.stdout.splitlines() if not name.startswith("tests/")
-    ]
-    texts = {file: file.read_bytes().decode(errors="ignore") for file in files}
-    assert not [
-        (str(file), found) for file, text in texts.items() if (found := installs_by_name(text))
-    ]
+    names = [name for name in listed.stdout.splitlines() if not name.startswith("tests/")]
+    texts = {name: (CHECKOUT / name).read_bytes().decode(errors="ignore") for name in names}
+    found = {name: installs_by_name(text) for name, text in texts.items()}
+    assert not {name: ways for name, ways in found.items() if ways}
     assert "pluginDownloadURL" not in json.loads((CHECKOUT / "components/schema.json").read_text())

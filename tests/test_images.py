@@ -1,8 +1,9 @@
 """Every image and chart that the project names is in the one table, with the day on which it was checked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +19,16 @@ IMAGE = re.compile(
 )
 """An image in YAML, Python or TypeScript, by its tag."""
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
-FOLDERS = ("stacks", "examples")
-TEXTS = [
-    *PAGES,
-    *(
-        path
-        for folder in FOLDERS
-        for path in sorted((CHECKOUT / folder).rglob("*.*"))
-        if path.suffix in (".yaml", ".py", ".ts", ".json") and "node_modules" not in path.parts
-    ),
-]
+
+
+def texts(folder: str) -> list[Path]:
+    """The texts of a folder that may name an image."""
+    suffixes = (".yaml", ".py", ".ts", ".json")
+    paths = [path for path in (CHECKOUT / folder).rglob("*.*") if path.suffix in suffixes]
+    return [path for path in sorted(paths) if "node_modules" not in path.parts]
+
+
+TEXTS = [*PAGES, *texts("stacks"), *texts("examples")]
 OF_TABLE = {reference for entry in table.versions() for reference in entry.references}
 
 
@@ -36,55 +37,47 @@ def images(tree: Any) -> Iterator[str]:
     if isinstance(tree, dict):
         if isinstance(tree.get("image"), str) and "name" in tree:
             yield tree["image"]
-        for value in tree.values():
-            yield from images(value)
-    elif isinstance(tree, list):
-        for value in tree:
-            yield from images(value)
+        tree = list(tree.values())
+    for value in tree if isinstance(tree, list) else ():
+        yield from images(value)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)],
+    ("recorded", "name"),
+    [
+        *((recording.stack, name) for name in STACKS),
+        *((recording.example, name) for name in EXAMPLES),
+    ],
 )
-def test_images_of_stacks_and_examples_are_in_the_table(kind: str, name: str) -> None:
-    resources = recording.stack(name) if kind == "stack" else recording.example(name)
-    found = {image for resource in resources for image in images(resource["inputs"])}
+def test_images_of_stacks_and_examples_are_in_the_table(
+    recorded: Callable[[str], list[Any]], name: str
+) -> None:
+    found = {image for resource in recorded(name) for image in images(resource["inputs"])}
     assert found
     assert found <= OF_TABLE
 
 
 def test_images_in_files_and_pages_are_in_the_table() -> None:
-    found = {
-        (str(path.relative_to(CHECKOUT)), image)
-        for path in TEXTS
-        for image in IMAGE.findall(path.read_text())
-    }
-    assert {image for name, image in found if name.startswith("docs")}
-    assert not {(name, image) for name, image in found if image not in OF_TABLE}
+    found = {path: {*IMAGE.findall(path.read_text())} for path in TEXTS}
+    assert any(found[page] for page in PAGES)
+    assert not {path: images - OF_TABLE for path, images in found.items() if images - OF_TABLE}
 
 
 def test_what_the_components_deploy_is_in_the_table() -> None:
     named = vars(versions)
-    charts = {
-        (each.name, each.version) for each in named.values() if isinstance(each, versions.Chart)
-    }
-    assert charts <= {(entry.name, entry.version) for entry in table.versions()}
-    deployed = {named[key] for key in named if key.endswith("_IMAGE")} | {
-        *versions.DRIVER_INSTALLER_IMAGES.values()
-    }
-    assert deployed <= OF_TABLE
+    charts = [each for each in named.values() if isinstance(each, versions.Chart)]
+    in_table = {(entry.name, entry.version) for entry in table.versions()}
+    assert {(each.name, each.version) for each in charts} <= in_table
+    deployed = {named[key] for key in named if key.endswith("_IMAGE")}
+    assert deployed | {*versions.DRIVER_INSTALLER_IMAGES.values()} <= OF_TABLE
 
 
 def test_the_page_names_the_deployed_images_without_a_digest() -> None:
     """A new image by tag needs its digest, or a line on the page on security."""
     page = (CHECKOUT / "docs" / "security.md").read_text()
-    listed = set(
-        re.findall(
-            r"^- .*$", page.partition("**Images.**")[2].partition("**Keys.**")[0], re.MULTILINE
-        )
-    )
-    named = {image for line in listed for image in re.findall(r"`([\w.-]+:[\w.-]+)`", line)}
+    section = page.partition("**Images.**")[2].partition("**Keys.**")[0]
+    listed = "".join(re.findall(r"^- .*$", section, re.MULTILINE))
+    named = set(re.findall(r"`([\w.-]+:[\w.-]+)`", listed))
     deployed = {image for key, image in vars(versions).items() if key.endswith("_IMAGE")}
     assert named == {image.rpartition("/")[2] for image in deployed if "@" not in image}
 

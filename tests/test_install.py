@@ -81,9 +81,8 @@ def install(checkout: Path, *python: str, **env: str) -> tuple[int, str, list[st
 def test_it_prints_one_line_and_verifies_hashes(checkout: Path) -> None:
     status, printed, calls = install(checkout)
     assert status == 0
-    assert re.fullmatch(
-        r"installing \d+ Python packages into \.venv \(once\) … done in \d+ s\n", printed
-    )
+    line = r"installing \d+ Python packages into \.venv \(once\) … done in \d+ s\n"
+    assert re.fullmatch(line, printed)
     assert calls[0] == "python -m venv .venv"
     assert "--require-hashes -r .venv/uv.lock" in calls[1]
     from_index = "from https://index.example/simple"
@@ -119,33 +118,36 @@ def test_an_interrupted_environment_is_made_again(checkout: Path) -> None:
     assert not (checkout / ".venv" / "kept").exists()
 
 
-@pytest.mark.parametrize(
-    ("fault", "message", "log"),
-    [
-        ({"OLD": "1"}, "python3 is not Python 3.11 or newer", ""),
-        ({"NO_ENSUREPIP": "1"}, "sudo apt install python3-venv", ""),
-        ({"PIP_FAILS": "[Errno -3] Temporary failure in name resolution"}, "cannot be reached", ""),
-        ({"PIP_FAILS": "hashes do not match"}, "see above", "hashes do not match"),
-        (
-            {"PIP_FAILS": "http://me:s3/cr3t@[bad/x is invalid"},
-            "see above",
-            "***@[bad/x is invalid",
-        ),
-        ({"PIP_FAILS": "'me:s3cr3t@index' is ignored"}, "see above", "'***@index' is ignored"),
-    ],
-    ids=["old-python", "no-ensurepip", "offline", "wrong-hash", "invalid-index", "no-scheme"],
-)
+UNRESOLVED = "[Errno -3] Temporary failure in name resolution"
+FAULTS: dict[str, tuple[dict[str, str], str, str]] = {
+    "old-python": ({"OLD": "1"}, "python3 is not Python 3.11 or newer", ""),
+    "no-ensurepip": ({"NO_ENSUREPIP": "1"}, "sudo apt install python3-venv", ""),
+    "offline": ({"PIP_FAILS": UNRESOLVED}, "cannot be reached", ""),
+    "wrong-hash": ({"PIP_FAILS": "hashes do not match"}, "see above", "hashes do not match"),
+    "invalid-index": (
+        {"PIP_FAILS": "http://me:s3/cr3t@[bad/x is invalid"},
+        "see above",
+        "***@[bad/x is invalid",
+    ),
+    "no-scheme": (
+        {"PIP_FAILS": "'me:s3cr3t@index' is ignored"},
+        "see above",
+        "'***@index' is ignored",
+    ),
+}
+"""The environment of each fault, the error, and what is printed before it."""
+
+
+@pytest.mark.parametrize(("fault", "message", "log"), FAULTS.values(), ids=FAULTS)
 def test_a_failure_is_explained(
     checkout: Path, fault: dict[str, str], message: str, log: str
 ) -> None:
     status, printed, _ = install(checkout, **fault)
     assert status == 1
-    lines = printed.splitlines()
-    assert lines[-1].startswith("error: ") and message in lines[-1]
-    if log:
-        assert log in printed
-    else:
-        assert len(lines) == 2, printed
+    *before, last = printed.splitlines()
+    assert last.startswith("error: ") and message in last
+    assert log in printed
+    assert log or len(before) == 1, printed
 
 
 def test_a_newer_python_is_found_unless_one_is_named(checkout: Path) -> None:

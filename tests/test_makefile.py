@@ -25,37 +25,12 @@ VARIABLES = {
 }
 """The targets that pass a variable on."""
 HOSTILE = (
-    "x; touch ran",
-    "x`touch ran`",
-    "$(touch ran)",
-    "$$(touch ran)",
-    "$(shell touch ran)",
-    "${shell touch ran}",
-    "$$(shell touch ran)",
-    "$(eval x := $(shell touch ran))",
-    "$(call STACK)",
-    "$(STACK)",
-    "$(error ran)",
-    "$(info ran)",
-    'y"; touch ran; "',
-    "y'; touch ran; '",
-    "y | touch ran",
-    "y && touch ran",
-    "y > ran",
-    "x\ntouch ran",
-    "x\n\ttouch ran\n",
-    "x\\\ntouch ran",
-    "x # y",
-    "x ",
-    "-x",
-    "--help",
-    "@x",
-    "a\\",
-    "~",
-    "*",
-    "$HOME",
-    "%",
-    "é\u202e",
+    *("x; touch ran", "x`touch ran`", "$(touch ran)", "$$(touch ran)", "$(shell touch ran)"),
+    *("${shell touch ran}", "$$(shell touch ran)", "$(eval x := $(shell touch ran))"),
+    *("$(call STACK)", "$(STACK)", "$(error ran)", "$(info ran)", 'y"; touch ran; "'),
+    *("y'; touch ran; '", "y | touch ran", "y && touch ran", "y > ran", "x\ntouch ran"),
+    *("x\n\ttouch ran\n", "x\\\ntouch ran", "x # y", "x ", "-x", "--help", "@x", "a\\", "~", "*"),
+    *("$HOME", "%", "é\u202e"),
 )
 
 
@@ -79,13 +54,9 @@ def make(checkout: Path, *arguments: str, **env: str) -> list[str]:
     """Run make, and return the words of the commands that it ran."""
     (checkout / "calls").unlink(missing_ok=True)
     inherited = {name: os.environ[name] for name in os.environ.keys() - VARIABLES.keys()}
+    command, env = ["make", *arguments], inherited | env
     done = subprocess.run(
-        ["make", *arguments],
-        cwd=checkout,
-        env=inherited | env,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=checkout, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "ran" not in done.stdout, done.stdout + done.stderr
     return (checkout / "calls").read_text().split("\0")

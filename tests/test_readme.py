@@ -1,6 +1,7 @@
 """What the README shows is true: its program is an example, and its errors are the errors."""
 
 import re
+from typing import Any
 
 import pytest
 from ml_foundations import GpuNodePool
@@ -36,14 +37,8 @@ def test_all_errors_of_too_many_servers_are_shown(page: str, replicas: int) -> N
 
 
 def test_the_invalid_arguments_that_are_shown_are_reported() -> None:
-    place = {
-        "project": "p",
-        "location": "us-central1",
-        "cluster_name": "c",
-        "node_service_account": "s",
-    }
+    place: Any = {"project": "p", "location": "us-central1", "cluster_name": "c"}
+    machines: Any = {"machine_type": "a2-highgpu-3g", "max_nodes": 0, "node_service_account": "s"}
     with pytest.raises(ArgumentsError) as refused:
-        requests(
-            lambda: GpuNodePool("a100", {**place, "machine_type": "a2-highgpu-3g", "max_nodes": 0})
-        )
+        requests(lambda: GpuNodePool("a100", {**place, **machines}))
     assert str(refused.value) in PROGRAMS

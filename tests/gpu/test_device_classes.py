@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pulumi
 import pytest
 from ml_foundations import DeviceClasses
 from ml_foundations.component.spec import check
@@ -12,6 +11,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_key
 
 from tests.support.declaring import declared, inputs
 from tests.support.parts import manifest_of, values_of
+from tests.support.refusing import assert_refused
 
 
 def spec_of(**given: Any) -> DeviceClassesSpec:
@@ -26,9 +26,8 @@ def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -
     assert not list(unknown_keys("dra-driver-nvidia-gpu", values))
     assert values["nvidiaDriverRoot"] == root
     assert values["gpuResourcesEnabledOverride"] is True
-    assert values["kubeletPlugin"]["nodeSelector"] == {
-        "cloud.google.com/gke-nvidia-gpu-dra-driver": "true"
-    }
+    selector = {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}
+    assert values["kubeletPlugin"]["nodeSelector"] == selector
     assert values["resources"] == {"computeDomains": {"enabled": False}}
     assert values["logVerbosity"] == "6"
 
@@ -44,21 +43,19 @@ def test_pool_labels_inform_the_autoscaler_and_advertisers() -> None:
     }
 
 
+ATTRIBUTES, CAPACITY = (f"device.{part}['gpu.nvidia.com']" for part in ("attributes", "capacity"))
+
+
 @pytest.mark.parametrize(
     ("selection", "found"),
     [
         ({}, []),
         (
             {"gpu": "A100"},
-            [
-                "device.attributes['gpu.nvidia.com'].productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-40GB'"
-            ],
+            [f"{ATTRIBUTES}.productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-40GB'"],
         ),
-        (
-            {"memory": "40Gi"},
-            ["device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"],
-        ),
-        ({"mig_profile": "1g.10gb"}, ["device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"]),
+        ({"memory": "40Gi"}, [f"{CAPACITY}.memory.compareTo(quantity('40Gi')) >= 0"]),
+        ({"mig_profile": "1g.10gb"}, [f"{ATTRIBUTES}.profile == '1g.10gb'"]),
         ({"expressions": ["true"]}, ["true"]),
     ],
     ids=str,
@@ -66,29 +63,23 @@ def test_pool_labels_inform_the_autoscaler_and_advertisers() -> None:
 def test_a_selection_in_cel(selection: dict[str, Any], found: list[str]) -> None:
     made = manifest_of(spec_of(classes={"s": selection}), "DeviceClass")["spec"]["selectors"]
     kind = "mig" if "mig_profile" in selection else "gpu"
-    base = (
-        f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
-    )
+    base = f"device.driver == 'gpu.nvidia.com' && {ATTRIBUTES}.type == '{kind}'"
     assert [item["cel"]["expression"] for item in made] == [base, *found]
+
+
+def template_of(*alternatives: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The arguments of a claim template with alternatives."""
+    template = {"namespace": "ml", "alternatives": list(alternatives), **more}
+    return {"claim_templates": {"t": template}}
 
 
 def test_one_request_is_exact_and_several_are_alternatives() -> None:
     def requests(*alternatives: dict[str, Any]) -> list[dict[str, Any]]:
-        spec = spec_of(
-            claim_templates={"t": {"namespace": "ml", "alternatives": list(alternatives)}}
-        )
-        return manifest_of(spec, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"]
+        template = manifest_of(spec_of(**template_of(*alternatives)), "ResourceClaimTemplate")
+        return template["spec"]["spec"]["devices"]["requests"]
 
-    assert requests({"count": 2}) == [
-        {
-            "name": "gpu",
-            "exactly": {
-                "deviceClassName": "gpu.nvidia.com",
-                "allocationMode": "ExactCount",
-                "count": 2,
-            },
-        }
-    ]
+    exact = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2}
+    assert requests({"count": 2}) == [{"name": "gpu", "exactly": exact}]
     several = requests({"gpu": "H100"}, {"mig_profile": "3g.40gb"})[0]["firstAvailable"]
     assert [choice["deviceClassName"] for choice in several] == ["gpu.nvidia.com", "mig.nvidia.com"]
     assert len({choice["name"] for choice in several}) == 2
@@ -104,39 +95,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "none: it has no MIG",
     ),
     "unknown GPU": ({"classes": {"small": {"gpu": "H10O"}}}, "GPU 'H10O' is not in the catalog"),
-    "nothing claimed": (
-        {"claim_templates": {"t": {"namespace": "ml", "alternatives": []}}},
-        "claim_templates.t.alternatives",
-    ),
+    "nothing claimed": (template_of(), "claim_templates.t.alternatives"),
     "whole GPUs of one GPU": (
-        {"claim_templates": {"t": {"namespace": "ml", "alternatives": [{}], "same_gpu": True}}},
+        template_of({}, same_gpu=True),
         "claim_templates.t.same_gpu: is for MIG devices",
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
-    given, reason = REFUSED[case]
-    with pytest.raises(pulumi.InputPropertiesError) as caught:
-        spec_of(**given)
-    assert reason in str(caught.value)
+@pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
+    assert_refused(DeviceClassesSpec, given, reason)
 
 
 def test_children_and_their_order() -> None:
     classes: Any = {"large": {"memory": "80Gi"}}
     templates: Any = {"one-gpu": {"namespace": "ml", "alternatives": [{"device_class": "large"}]}}
-    requests = declared(
-        lambda: DeviceClasses("x", {"classes": classes, "claim_templates": templates})
-    )
-    assert set(requests) >= {
-        "x",
-        "x-namespace",
-        "x-critical-pods",
-        "x-driver",
-        "x-large",
-        "x-ml-one-gpu",
-    }
+    args: Any = {"classes": classes, "claim_templates": templates}
+    requests = declared(lambda: DeviceClasses("x", args))
+    children = {"x-namespace", "x-critical-pods", "x-driver", "x-large", "x-ml-one-gpu"}
+    assert set(requests) >= {"x", *children}
     assert any(urn.endswith("::x-critical-pods") for urn in requests["x-driver"].dependencies)
     without = declared(lambda: DeviceClasses("y", {"driver": False, "classes": classes}))
     assert set(without) == {"y", "y-large"}

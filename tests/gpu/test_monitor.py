@@ -9,6 +9,7 @@ from ml_foundations.gpu.monitor import GpuMonitor, GpuMonitorSpec
 
 from tests.support.declaring import declared, inputs
 from tests.support.parts import manifest_of
+from tests.support.refusing import assert_refused
 
 
 def spec(**more: Any) -> Any:
@@ -38,28 +39,23 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("more", "words"), WRONG, ids=lambda value: str(value)[:40])
 def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(pulumi.InputPropertiesError) as caught:
-        spec(**more)
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
+    assert_refused(GpuMonitorSpec, {"monitor_name": "dcgm"} | more, *words)
+
+
+def terms(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The terms of the node affinity of a pod."""
+    affinity = pod["affinity"]["nodeAffinity"]
+    return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
 
 
 def test_its_pods_want_a_gpu_node_and_tolerate_every_taint() -> None:
     """NVIDIA's chart tolerates nothing, and runs nowhere (dcgm-exporter issue 731)."""
     found = pod()
     assert found["tolerations"] == [{"operator": "Exists"}]
-    [term] = found["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert term == {
-        "matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]
-    }
-    only = pod(gpu="L4")["affinity"]["nodeAffinity"][
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ]
-    assert {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]} in (
-        only["nodeSelectorTerms"][0]["matchExpressions"]
-    )
+    gpus = {"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}
+    assert terms(found) == [{"matchExpressions": [gpus]}]
+    l4 = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}
+    assert l4 in terms(pod(gpu="L4"))[0]["matchExpressions"]
 
 
 def test_it_takes_no_gpu() -> None:
@@ -76,11 +72,9 @@ def test_no_version_is_in_the_selector() -> None:
 
 def test_its_namespace_allows_what_the_pods_need() -> None:
     made = children()
-    assert inputs(made["namespace"])["metadata"]["labels"] == {
-        "pod-security.kubernetes.io/enforce": "privileged"
-    }
-    quota = inputs(made["critical-pods"])["spec"]
-    assert quota["hard"] == {"pods": "1k"}
+    labels = inputs(made["namespace"])["metadata"]["labels"]
+    assert labels == {"pod-security.kubernetes.io/enforce": "privileged"}
+    assert inputs(made["critical-pods"])["spec"]["hard"] == {"pods": "1k"}
     assert pod()["priorityClassName"] == "system-node-critical"
     assert "critical-pods" not in children(critical=False)
     assert "namespace" not in children(namespace="kube-system", create_namespace=False)
@@ -122,12 +116,12 @@ def test_a_log_collector() -> None:
         "memory": "256Mi",
     }
     found = pod(**logs)
+    [container] = found["containers"]
     assert "DCGM" not in str(found)
-    assert "ports" not in found["containers"][0]
+    assert "ports" not in container
     assert "service" not in children(**logs)
-    assert {"name": "host-0", "mountPath": "/var/log", "readOnly": True} in found["containers"][0][
-        "volumeMounts"
-    ]
+    mount = {"name": "host-0", "mountPath": "/var/log", "readOnly": True}
+    assert mount in container["volumeMounts"]
 
 
 def test_an_image_that_another_resource_makes() -> None:
@@ -139,62 +133,47 @@ def test_an_image_that_another_resource_makes() -> None:
 
 def test_dcgm_exporter_of_nvidia() -> None:
     """NVIDIA/dcgm-exporter, dcgm-exporter.yaml (2.2.9-2.4.1), with the version out of the selector."""
+    name, image = "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:2.2.9-2.4.1-ubuntu18.04"
     labels = {"app.kubernetes.io/version": "2.4.1"}
+    of_pods = {"template": {"metadata": {"labels": labels}}}
+    plain = {"allowPrivilegeEscalation": None, "capabilities": None}
     found = spec(
-        monitor_name="dcgm-exporter",
+        monitor_name=name,
         namespace="default",
         create_namespace=False,
-        image="nvcr.io/nvidia/k8s/dcgm-exporter:2.2.9-2.4.1-ubuntu18.04",
+        image=image,
         driver="none",
         critical=False,
-        container_name="dcgm-exporter",
-        pod_overrides={
-            "containers": [
-                {
-                    "name": "dcgm-exporter",
-                    "securityContext": {"allowPrivilegeEscalation": None, "capabilities": None},
-                }
-            ]
-        },
+        container_name=name,
+        pod_overrides={"containers": [{"name": name, "securityContext": plain}]},
         overrides={
-            "DaemonSet": {
-                "metadata": {"labels": labels},
-                "spec": {"template": {"metadata": {"labels": labels}}},
-            },
+            "DaemonSet": {"metadata": {"labels": labels}, "spec": of_pods},
             "Service": {"metadata": {"labels": labels}},
         },
     )
-    manifest = manifest_of(found, "DaemonSet")
-    all_labels = {"app.kubernetes.io/name": "dcgm-exporter"} | labels
-    assert manifest["metadata"] == {
-        "name": "dcgm-exporter",
-        "namespace": "default",
-        "labels": all_labels,
-    }
+    manifest, service = manifest_of(found, "DaemonSet"), manifest_of(found, "Service")
+    all_labels = {"app.kubernetes.io/name": name} | labels
+    assert manifest["metadata"] == {"name": name, "namespace": "default", "labels": all_labels}
     assert manifest["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     assert manifest["spec"]["template"]["metadata"]["labels"] == all_labels
-    [main] = manifest["spec"]["template"]["spec"]["containers"]
-    assert main["name"] == "dcgm-exporter"
-    assert main["image"] == "nvcr.io/nvidia/k8s/dcgm-exporter:2.2.9-2.4.1-ubuntu18.04"
+    pod = manifest["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    assert (main["name"], main["image"]) == (name, image)
     env = {item["name"]: item.get("value") for item in main["env"]}
-    assert (
-        env.items() >= {"DCGM_EXPORTER_LISTEN": ":9400", "DCGM_EXPORTER_KUBERNETES": "true"}.items()
-    )
+    expected = {"DCGM_EXPORTER_LISTEN": ":9400", "DCGM_EXPORTER_KUBERNETES": "true"}
+    assert env.items() >= expected.items()
     assert [(port["name"], port["containerPort"]) for port in main["ports"]] == [("metrics", 9400)]
     assert main["securityContext"] == {"runAsNonRoot": False, "runAsUser": 0}
-    [mount] = main["volumeMounts"]
+    [mount], [volume] = main["volumeMounts"], pod["volumes"]
     assert (mount["mountPath"], mount["readOnly"]) == ("/var/lib/kubelet/pod-resources", True)
-    [volume] = manifest["spec"]["template"]["spec"]["volumes"]
-    assert volume == {"name": mount["name"], "hostPath": {"path": "/var/lib/kubelet/pod-resources"}}
-    service = manifest_of(found, "Service")
+    assert volume == {"name": mount["name"], "hostPath": {"path": mount["mountPath"]}}
     assert service["metadata"]["labels"] == all_labels
-    assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [
-        ("metrics", 9400)
-    ]
+    ports = [(port["name"], port["port"]) for port in service["spec"]["ports"]]
+    assert ports == [("metrics", 9400)]
 
 
-def test_the_namespace_is_named_after_the_monitor() -> None:
-    assert manifest_of(spec(), "Namespace")["metadata"]["name"] == "dcgm"
-    assert (
-        manifest_of(spec(namespace="monitoring"), "Namespace")["metadata"]["name"] == "monitoring"
-    )
+@pytest.mark.parametrize(
+    ("more", "name"), [({}, "dcgm"), ({"namespace": "monitoring"}, "monitoring")], ids=str
+)
+def test_the_namespace_is_named_after_the_monitor(more: dict[str, Any], name: str) -> None:
+    assert manifest_of(spec(**more), "Namespace")["metadata"]["name"] == name

@@ -37,15 +37,9 @@ def test_the_sections_of_stack_files_are_right() -> None:
         [found] = [block for block in blocks(page, "yaml") if f"ml-foundations:{key}" in block]
         return yaml.safe_load(found)[f"ml-foundations:{key}"]
 
-    GpuOperatorSpec.model_validate(
-        section("gpu-operator", "gpuOperator"), by_alias=True, by_name=False
-    )
-    StorageClassesSpec.model_validate(section("storage", "storage"), by_alias=True, by_name=False)
-    DeviceClassesSpec.model_validate({}, by_alias=True, by_name=False)
+    by_alias: Any = {"by_alias": True, "by_name": False}
+    GpuOperatorSpec.model_validate(section("gpu-operator", "gpuOperator"), **by_alias)
+    StorageClassesSpec.model_validate(section("storage", "storage"), **by_alias)
+    DeviceClassesSpec.model_validate({}, **by_alias)
     quota = section("tenancy", "teams")["research"]["quota"]
-    assert (
-        TeamQuota.model_validate(quota, by_alias=True, by_name=False).gpus_by_model[
-            "nvidia-a100-80gb"
-        ]
-        == 8
-    )
+    assert TeamQuota.model_validate(quota, **by_alias).gpus_by_model["nvidia-a100-80gb"] == 8

@@ -9,20 +9,17 @@ import yaml
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.__main__ import main as plan
 from ml_foundations.planning.model.workloads import template_path, workload_kinds
-from ml_foundations.planning.verdict.findings import Severity, error
+from ml_foundations.planning.verdict.findings import error
 
-from tests.factories import Manifest, container, job, namespaced, template
+from tests.factories import Manifest, container, deployment, in_namespace, job, template
 from tests.planning.test_rules import EDGE, NODES, queued
 
 ROW, FPGA = "rack.example.com/row", "example.com/fpga"
 
 
 def errors(documents: list[Manifest], *accepted: str) -> set[str]:
-    return {
-        each.rule
-        for each in judge(documents, accepted=accepted).findings
-        if each.severity is Severity.ERROR
-    }
+    findings = judge(documents, accepted=accepted).findings
+    return {each.rule for each in findings if each.is_error}
 
 
 BY_ERRORS = sorted(rule for rule, (trips, _) in EDGE.items() if rule in errors(trips))
@@ -64,10 +61,7 @@ def test_a_stack_that_breaks_only_accepted_rules_is_not_refused(rule: str) -> No
 @pytest.mark.parametrize("rule", OF_PODS)
 def test_all_errors_of_a_workload_are_shown_at_once(rule: str) -> None:
     documents, _, word = broken_twice(rule)
-    messages = [
-        each.message for each in judge(documents).findings if each.severity is Severity.ERROR
-    ]
-    assert any(word in message for message in messages)
+    assert any(word in each.message for each in judge(documents).findings if each.is_error)
 
 
 def test_a_job_that_its_queue_refuses_may_exceed_the_nodes_too() -> None:
@@ -87,18 +81,17 @@ def test_an_accepted_workload_takes_no_room_from_others() -> None:
 def test_doubtful_pods_that_are_also_refused_are_refused() -> None:
     """Whether the namespace enforces a level is not known; two pods never share a port of one node."""
     ports = [{"containerPort": 80, "hostPort": 80}]
-    server = namespaced("apps/v1", "Deployment", "web", spec={"replicas": 2})
-    server["spec"]["selector"] = {"matchLabels": {"app": "web"}}
-    pods = template(containers=[{"name": "main", "image": "i", "ports": ports}])
-    server["spec"]["template"] = {**pods, "metadata": {"labels": {"app": "web"}}}
+    server = deployment("web", 2, template(containers=[{"name": "main", "ports": ports}]))
     (verdict,) = judge([server, {**NODES, "metadata": {"name": "n", "labels": {}}}]).workloads
     assert verdict.verdict is Verdict.CANNOT_FIT
     assert {each.rule for each in verdict.reasons} == {"pod-security", "nodes"}
 
 
+TOO_LARGE = template(containers=[container(cpu=100)])
+
+
 def test_a_rule_is_accepted_for_one_object() -> None:
-    large = template(containers=[container(cpu=100)])
-    documents = [NODES, job("a", 1, large), job("b", 1, large)]
+    documents = [NODES, job("a", 1, TOO_LARGE), job("b", 1, TOO_LARGE)]
     verdicts = judge(documents, accepted=["resources/a"])
     assert [item.verdict for item in verdicts.workloads] == [Verdict.FITS, Verdict.CANNOT_FIT]
     assert verdicts.stack is Verdict.CANNOT_FIT
@@ -109,8 +102,7 @@ TOO_LARGE = template(containers=[container(cpu=100)])
 
 
 def of_team(namespace: str) -> Manifest:
-    large = job("train", 1, TOO_LARGE)
-    return {**large, "metadata": {**large["metadata"], "namespace": namespace}}
+    return in_namespace(namespace, job("train", 1, TOO_LARGE))
 
 
 @pytest.mark.parametrize("name", ["research/train", "Job research/train"])
@@ -156,9 +148,7 @@ def test_a_comparison_shows_a_new_accepted_error(tmp_path: Path, capsys: Any) ->
 
 def test_plan_shows_why_an_error_is_accepted(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text(
-        yaml.safe_dump_all([NODES, job("a", 1, template(containers=[container(cpu=100)]))])
-    )
+    file.write_text(yaml.safe_dump_all([NODES, job("a", 1, TOO_LARGE)]))
     assert plan([str(file), "--accept", "resources/a=more are ordered"]) == 0
     assert "accepted, because more are ordered: each pod needs 100 cpu" in capsys.readouterr().out
     assert plan([str(file), "--accept", "resources/b=x"]) == 1

@@ -3,7 +3,6 @@
 import copy
 import sys
 from dataclasses import replace
-from functools import reduce
 from types import FrameType
 from typing import Any
 
@@ -18,19 +17,27 @@ from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.differential import generator
-from tests.factories import container, job, limit_range, node, quota, template
-
-Manifest = dict[str, Any]
+from tests.factories import (
+    Manifest,
+    anti_affinity,
+    cluster_wide,
+    container,
+    deployment,
+    job,
+    limit_range,
+    node,
+    quota,
+    template,
+)
+from tests.factories import pod as pod_of
 
 
 def pod(name: str, node_name: str = "", **spec: Any) -> Manifest:
-    status = {"status": {"phase": "Running"}} if node_name else {}
-    spec = {
-        "containers": [{"image": "i", **container(cpu=1)}],
-        **({"nodeName": node_name} if node_name else {}),
-        **spec,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec, **status}
+    made = {"containers": [{"image": "i", **container(cpu=1)}], **spec}
+    if not node_name:
+        return cluster_wide("v1", "Pod", name, spec=made)
+    running = {"phase": "Running"}
+    return cluster_wide("v1", "Pod", name, spec=made | {"nodeName": node_name}, status=running)
 
 
 def groups(*documents: Manifest) -> list[int]:
@@ -38,6 +45,7 @@ def groups(*documents: Manifest) -> list[int]:
 
 
 NODES = [node(f"n{index}", {"serial": str(index), "zone": "a"}, cpu=4) for index in range(4)]
+OF_ZONE_B = node("n4", {"serial": "4", "zone": "b"}, cpu=4)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +59,7 @@ NODES = [node(f"n{index}", {"serial": str(index), "zone": "a"}, cpu=4) for index
         ([pod("a", nodeSelector={"zone": "a"})], [4]),
         ([pod("runs", "n2")], [1, 3]),
         ([pod("one", "n2"), pod("other", "n3")], [2, 2]),
-        (
-            [node("n4", {"serial": "4", "zone": "b"}, cpu=4), pod("a", nodeSelector={"zone": "b"})],
-            [4, 1],
-        ),
+        ([OF_ZONE_B, pod("a", nodeSelector={"zone": "b"})], [4, 1]),
         ([node("n4", {"serial": "4", "zone": "a"}, cpu=5)], [4, 1]),
     ],
 )
@@ -64,10 +69,7 @@ def test_what_tells_nodes_apart(documents: list[Manifest], sizes: list[int]) -> 
 
 
 def test_nodes_that_share_a_host_name_stay_alone() -> None:
-    assert groups(node("a", {HOSTNAME: "same"}, cpu=1), node("b", {HOSTNAME: "same"}, cpu=1)) == [
-        1,
-        1,
-    ]
+    assert groups(*(node(name, {HOSTNAME: "same"}, cpu=1) for name in "ab")) == [1, 1]
 
 
 def test_a_group_is_named_after_its_first_node() -> None:
@@ -105,19 +107,16 @@ def copies(documents: tuple[Manifest, ...]) -> list[Manifest]:
 
 def told(found: Verdicts, index: int) -> tuple[Any, ...]:
     """The verdict on a Job, in words that do not name it."""
-    name = found.workloads[index].workload.name
-    reasons = [
-        replace(each, message=each.message.replace(name, "it"))
-        for each in found.workloads[index].reasons
-    ]
-    return found.workloads[index].verdict, reasons
+    item = found.workloads[index]
+    name = item.workload.name
+    reasons = [replace(each, message=each.message.replace(name, "it")) for each in item.reasons]
+    return item.verdict, reasons
 
 
-JOB = job(
-    "first",
-    1,
-    template({"app": "train"}, [{**container(cpu=1, gpu=1), "env": [{"name": "A", "value": "1"}]}]),
-)
+VARIABLE = {"env": [{"name": "A", "value": "1"}]}
+JOB = job("first", 1, template({"app": "train"}, [container(cpu=1, gpu=1) | VARIABLE]))
+OF_POD, OF_CONTAINER = "spec.template.spec", "spec.template.spec.containers.0"
+BY_FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
 GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
 
 
@@ -126,10 +125,10 @@ GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
     [
         ("metadata.labels", {"run": "2"}, True),
         ("spec.template.metadata.labels", {"app": "other"}, True),
-        ("spec.template.spec.containers.0.args", ["--seed", "2"], True),
-        ("spec.template.spec.containers.0.env.0.value", "2", True),
-        ("spec.template.spec.containers.0.env.0.value", UNKNOWN, True),
-        ("spec.template.spec.containers.0.env", UNKNOWN, False),
+        (f"{OF_CONTAINER}.args", ["--seed", "2"], True),
+        (f"{OF_CONTAINER}.env.0.value", "2", True),
+        (f"{OF_CONTAINER}.env.0.value", UNKNOWN, True),
+        (f"{OF_CONTAINER}.env", UNKNOWN, False),
         ("metadata.name", "Not-A-Name", False),
         ("metadata.name", "n" * 64, False),
         ("metadata.labels", {"run": "not a label"}, False),
@@ -144,17 +143,13 @@ GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
         ("spec.template.metadata.labels", {"job-name": "another"}, False),
         ("spec.template.metadata.annotations", {"a": "b"}, False),
         ("spec.parallelism", 2, False),
-        ("spec.template.spec.containers.0.env.0.name", "=", False),
-        ("spec.template.spec.containers.0.env.0.value", "", False),
-        (
-            "spec.template.spec.containers.0.env.0.valueFrom",
-            {"fieldRef": {"fieldPath": "metadata.name"}},
-            False,
-        ),
-        ("spec.template.spec.containers.0.name", "Main", False),
-        ("spec.template.spec.containers.0.resources.limits", {"cpu": "9"}, False),
-        ("spec.template.spec.priorityClassName", "high", False),
-        ("spec.template.spec.nodeSelector", {"zone": "b"}, False),
+        (f"{OF_CONTAINER}.env.0.name", "=", False),
+        (f"{OF_CONTAINER}.env.0.value", "", False),
+        (f"{OF_CONTAINER}.env.0.valueFrom", BY_FIELD, False),
+        (f"{OF_CONTAINER}.name", "Main", False),
+        (f"{OF_CONTAINER}.resources.limits", {"cpu": "9"}, False),
+        (f"{OF_POD}.priorityClassName", "high", False),
+        (f"{OF_POD}.nodeSelector", {"zone": "b"}, False),
     ],
 )
 def test_a_job_is_judged_as_if_alone(
@@ -164,28 +159,27 @@ def test_a_job_is_judged_as_if_alone(
     other = copy.deepcopy(JOB)
     other["metadata"]["name"] = "second"
     *keys, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-    reduce(
-        lambda part, key: part.setdefault(key, {}) if isinstance(part, dict) else part[key],
-        keys,
-        other,
-    )[last] = value
-    term = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOSTNAME}
-    away = pod(
-        "away",
-        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-    )
+    holder: Any = other
+    for key in keys:
+        holder = holder.setdefault(key, {}) if isinstance(holder, dict) else holder[key]
+    holder[last] = value
+    away = pod("away", affinity=anti_affinity(app="apart"))
     beside = [GPU_NODE, *([away] if value == {"app": "apart"} else [])]
     again: list[Workload] = []
+    really = AdmittedWorkload.copy_for
     monkeypatch.setattr(
         AdmittedWorkload,
         "copy_for",
-        lambda self, each, really=AdmittedWorkload.copy_for: (
-            again.append(each) or really(self, each)
-        ),
+        lambda self, each: again.append(each) or really(self, each),
     )
     together, alone = judge([*beside, JOB, other]), judge([*beside, other])
     assert told(together, -1) == told(alone, -1)
     assert [each.manifest for each in again] == [other] * is_alike
+
+
+FEW = quota("few", {"requests.cpu": "1"})
+LIMITED = limit_range({"type": "Container", "max": {"cpu": "1"}})
+ABOVE = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
 
 
 @pytest.mark.parametrize(
@@ -197,26 +191,11 @@ def test_a_job_is_judged_as_if_alone(
         ("Job", None, [], ""),
         ("Job", {"limits": {"cpu": "9"}}, [], "resources"),
         ("Job", {"limits": {"nvidia.com/gpu": "1500m"}}, [], "extended-resource-fraction"),
-        (
-            "Deployment",
-            {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
-            [],
-            "request-above-limit",
-        ),
+        ("Deployment", ABOVE, [], "request-above-limit"),
         ("Pod", {"limits": {"hugepages-2Mi": "4Mi"}}, [], "invalid"),
-        ("Job", {"limits": {"cpu": "2"}}, [quota("few", {"requests.cpu": "1"})], "quota"),
-        (
-            "Job",
-            {"limits": {"memory": "1Gi"}},
-            [quota("few", {"requests.cpu": "1"})],
-            "quota-requires",
-        ),
-        (
-            "Job",
-            {"limits": {"cpu": "2"}},
-            [limit_range({"type": "Container", "max": {"cpu": "1"}})],
-            "limit-range-max",
-        ),
+        ("Job", {"limits": {"cpu": "2"}}, [FEW], "quota"),
+        ("Job", {"limits": {"memory": "1Gi"}}, [FEW], "quota-requires"),
+        ("Job", {"limits": {"cpu": "2"}}, [LIMITED], "limit-range-max"),
     ],
 )
 def test_a_workload_with_other_amounts_is_judged_as_if_alone(
@@ -238,13 +217,13 @@ def test_a_workload_with_other_amounts_is_judged_as_if_alone(
 def of_kind(kind: str, name: str) -> Manifest:
     """A workload whose one pod fits, and breaks no limit."""
     pods = template({"app": name}, [container(cpu=1)])
-    if kind == "Job":
-        return job(name, 1, pods)
-    if kind == "Pod":
-        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": pods["spec"]}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pods}
-    spec["template"]["spec"].pop("restartPolicy", None)
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    match kind:
+        case "Job":
+            return job(name, 1, pods)
+        case "Pod":
+            return pod_of(name, pods)
+        case _:
+            return deployment(name, 1, pods)
 
 
 def calls(nodes: int, jobs: int) -> int:

@@ -9,12 +9,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
 from ml_foundations.planning.verdict.program import judge_program
 
+from tests.factories import resource
+
 POOL = {"cloud.google.com/gke-nodepool": "h100"}
 TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
-def kubernetes(manifest: dict[str, Any]) -> Resource:
-    return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
 
 
 def configuration(
@@ -23,7 +21,7 @@ def configuration(
     spec = {"cloudStorageBucketName": "b", "inMemoryVolumeSize": size, "nodeSelector": selector}
     spec |= {"tolerations": list(tolerations or (TAINT,))}
     version = "checkpointing.gke.io/v1"
-    return kubernetes(api_object(version, "CheckpointConfiguration", {"name": "ram"}, spec=spec))
+    return resource(api_object(version, "CheckpointConfiguration", {"name": "ram"}, spec=spec))
 
 
 def bucket(**inputs: Any) -> Resource:
@@ -48,7 +46,7 @@ def judge(*more: Resource, enabled: bool = True, memory: str = "1000Gi") -> list
     pod |= {"tolerations": [TAINT], "nodeSelector": POOL}
     metadata = {"name": "train", "namespace": "default"}
     job = api_object("batch/v1", "Job", metadata, spec={"template": {"spec": pod}})
-    resources = [cluster, (NODE_POOL, place), kubernetes(job), *more]
+    resources = [cluster, (NODE_POOL, place), resource(job), *more]
     found = judge_program(resources).findings
     wanted = ("checkpoints", "controller", "csi-driver")
     return [(each.rule, each.severity) for each in found if each.rule in wanted]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,23 @@ from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import as_json, as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import CANNOT, FITS, OPEN, container, deployment, quota, template
+from tests.factories import (
+    CANNOT,
+    FITS,
+    OPEN,
+    container,
+    deployment,
+    in_namespace,
+    namespace,
+    namespaced,
+    quota,
+    template,
+)
 from tests.planning.test_program import kubernetes
 
 EAST, WEST = "cluster us-east1-b/east", "cluster us-west1-b/west"
 PLACES = {"east": "us-east1-b", "west": "us-west1-b"}
-NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+NAMESPACE = namespace()
 
 
 def provider(name: str, cluster: str = "", **inputs: Any) -> Declared:
@@ -29,28 +41,24 @@ def provider(name: str, cluster: str = "", **inputs: Any) -> Declared:
 
 def cluster(name: str, machine: str = "n2-standard-8", nodes: int = 1) -> list[Declared]:
     """A cluster with a provider and one pool, whose cluster's name is not known yet."""
-    made = {"name": name, "location": PLACES[name], "removeDefaultNodePool": True}
-    config = {"machineType": machine}
-    pool = {"name": "p", "location": PLACES[name], "nodeCount": nodes, "nodeConfig": config}
+    key, place = f"cluster::{name}", {"location": PLACES[name]}
+    made = {"name": name, "removeDefaultNodePool": True, **place}
+    pool = {"name": "p", "cluster": UNKNOWN, "nodeCount": nodes, **place}
+    pool["nodeConfig"] = {"machineType": machine}
     return [
-        Declared((CLUSTER, made), f"cluster::{name}", name),
-        provider(name, f"cluster::{name}"),
-        Declared(
-            (NODE_POOL, {**pool, "cluster": UNKNOWN}),
-            f"p::{name}",
-            "p",
-            sources={f"cluster::{name}"},
-        ),
+        Declared((CLUSTER, made), key, name),
+        provider(name, key),
+        Declared((NODE_POOL, pool), f"p::{name}", "p", sources={key}),
     ]
 
 
 def within(name: str, *objects: Any) -> list[Declared]:
     """Objects of a provider; of Pulumi's default one without a name."""
     key = f"provider::{name}" if name else ""
-    made: list[Declared] = []
-    for index, item in enumerate(objects):
-        made.append(Declared(kubernetes(item), f"{name}-{index}-{item['kind']}", item["kind"], key))
-    return made
+    return [
+        Declared(kubernetes(item), f"{name}-{index}-{item['kind']}", item["kind"], key)
+        for index, item in enumerate(objects)
+    ]
 
 
 def web(replicas: int = 1, cpu: str = "5", **spec: Any) -> Any:
@@ -71,10 +79,8 @@ def test_each_cluster_has_its_own_namespaces_nodes_and_quotas() -> None:
     two = [*cluster("west", nodes=2), *within("west", NAMESPACE, web(2))]
     verdicts = judge_clusters([*one, *two])
     assert verdicts.stack is FITS, as_text(verdicts)
-    assert verdicts_of(verdicts) == {
-        f"Deployment team/web in {EAST}": FITS,
-        f"Deployment team/web in {WEST}": FITS,
-    }
+    everywhere = {f"Deployment team/web in {place}": FITS for place in (EAST, WEST)}
+    assert verdicts_of(verdicts) == everywhere
     # In one cluster, the quota of six CPUs would be that of all three pods.
     [left] = verdicts.quotas
     assert (left.namespace, left.name) == ("team", f"quota in {EAST}")
@@ -93,12 +99,7 @@ def test_a_workload_that_fits_only_in_the_other_cluster() -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_name_of_another_cluster_is_not_there(own: bool) -> None:
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": "a", "namespace": "team"},
-    }
-    pods = web(serviceAccountName="a")
+    pods, account = web(serviceAccountName="a"), namespaced("v1", "ServiceAccount", "a")
     objects = [*within("east", NAMESPACE, pods), *within("west", NAMESPACE)]
     objects += within("east" if own else "west", account)
     verdicts = judge_clusters([*cluster("east"), *cluster("west"), *objects])
@@ -107,7 +108,7 @@ def test_a_name_of_another_cluster_is_not_there(own: bool) -> None:
 
 
 def test_the_second_provider_is_of_a_cluster_that_exists() -> None:
-    there = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "old"}}
+    there = in_namespace("old", namespaced("v1", "ConfigMap", "c"))
     objects = [*within("east", NAMESPACE, web()), *within("other", there, web(99, "100"))]
     verdicts = judge_clusters([*cluster("east"), provider("other"), *objects])
     assert not [finding for finding in verdicts.findings if finding.is_error]
@@ -115,6 +116,11 @@ def test_the_second_provider_is_of_a_cluster_that_exists() -> None:
         f"Deployment team/web in {EAST}": FITS,
         "Deployment team/web in the cluster of provider other": OPEN,
     }
+
+
+def not_known_yet(declared: Declared) -> Declared:
+    """What its provider or cluster is shows later."""
+    return replace(declared, sources=None)
 
 
 def test_costs_and_quotas_are_those_of_all_clusters() -> None:
@@ -140,28 +146,18 @@ def test_costs_and_quotas_are_those_of_all_clusters() -> None:
 def test_one_cluster_is_judged_as_ever() -> None:
     """Also with Pulumi's default provider, and with a pool and a provider whose cluster is not known yet."""
     made, given, pool = cluster("east")
-    for provider_, objects in (
-        (given, within("east", NAMESPACE, web(2))),
-        (given, within("", NAMESPACE, web(2))),
-        (
-            Declared(given.resource, given.key, "east", sources=None),
-            within("east", NAMESPACE, web(2)),
-        ),
-    ):
-        pool = Declared(pool.resource, pool.key, "p", sources=None)
-        declared = [made, provider_, pool, *objects]
+    for provider_, name in ((given, "east"), (given, ""), (not_known_yet(given), "east")):
+        declared = [made, provider_, not_known_yet(pool), *within(name, NAMESPACE, web(2))]
         assert clusters_of(declared) == {}
         assert as_json(judge_clusters(declared)) == as_json(judge_program(plain(declared)))
 
 
 def test_what_is_not_known_yet_is_in_no_cluster() -> None:
     """It is judged when everything is registered."""
-    open_provider = Declared((PROVIDER, {"kubeconfig": UNKNOWN}), "provider::o", "o", sources=None)
     objects = [*within("east", NAMESPACE), *within("o", web())]
-    assert clusters_of([*cluster("east"), open_provider, *objects]) is None
+    assert clusters_of([*cluster("east"), not_known_yet(provider("o")), *objects]) is None
     made, given, pool = cluster("east")
-    open_pool = Declared(pool.resource, pool.key, "p", sources=None)
-    assert clusters_of([made, given, open_pool, *cluster("west")]) is None
+    assert clusters_of([made, given, not_known_yet(pool), *cluster("west")]) is None
 
 
 @pytest.mark.parametrize(
@@ -190,16 +186,15 @@ def test_two_providers_with_the_same_access_are_of_one_cluster() -> None:
 
 def test_children_of_the_component_with_a_cluster_are_of_that_cluster() -> None:
     made, *more = cluster("east")
-    made = Declared(made.resource, made.key, made.name, parent="component")
     nat = Declared((NAT, {"name": "nat"}), "nat", "nat", parent="component")
-    homes = clusters_of([made, *more, *cluster("west"), nat])
+    stack = [replace(made, parent="component"), *more, *cluster("west"), nat]
+    homes = clusters_of(stack)
     assert homes and homes["nat"] == EAST
 
 
 def test_clusters_of_one_name_and_place_are_told_apart() -> None:
-    one, two = cluster("east"), cluster("east")
-    moved = Declared(two[0].resource, "cluster::two", "two")
-    homes = clusters_of([*one, moved])
+    moved = replace(cluster("east")[0], key="cluster::two", name="two")
+    homes = clusters_of([*cluster("east"), moved])
     assert homes and set(homes.values()) == {EAST, f"{EAST} (two)"}
 
 

@@ -14,22 +14,9 @@ from ml_foundations.planning.input.documents import UnreadableError, read
 
 from tests.factories import Manifest, deployment, job, node, pool, template
 
-KEYS = {
-    "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
-    "stack": {"verdict", "reasons"},
-    "cost": {
-        "currency",
-        "per_hour_min",
-        "per_hour_max",
-        "unknown",
-        "pools",
-        "storage",
-        "platform",
-        "teams",
-    },
-    "quota": set[str](),
-    "judged_with": set[str](),
-}
+KEYS = {"workloads", "stack", "cost", "quota", "judged_with"}
+OF_WORKLOAD = {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"}
+OF_FINDING = {"rule", "object", "path", "message", "remedy"}
 
 
 def run(tmp_path: Path, *documents: Any, arguments: tuple[str, ...] = ("--json",)) -> int:
@@ -56,30 +43,18 @@ def test_json_has_the_keys_of_the_contract(
 ) -> None:
     run(tmp_path, job("sweep", 9, template()), deployment("web", 9, template()), pool("p", 1))
     result = json.loads(capsys.readouterr().out)
-    assert result.keys() == KEYS.keys()
-    assert [set(item) for item in result["workloads"]] == [KEYS["workloads"]] * 2
-    assert set(result["stack"]) == KEYS["stack"]
-    assert set(result["cost"]) == KEYS["cost"]
+    assert result.keys() == KEYS
+    assert [set(item) for item in result["workloads"]] == [OF_WORKLOAD] * 2
+    assert set(result["stack"]) == {"verdict", "reasons"}
     sweep, web = result["workloads"]
-    assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == (
-        "fits",
-        "cannot-fit",
-        "cannot-fit",
-    )
+    verdicts = [item["verdict"] for item in (sweep, web, result["stack"])]
+    assert verdicts == ["fits", "cannot-fit", "cannot-fit"]
     findings = [*sweep["warnings"], *web["reasons"], *result["stack"]["reasons"]]
-    assert [set(finding) for finding in findings] == [
-        {"rule", "object", "path", "message", "remedy"}
-    ] * 3
-    assert result["cost"] == {
-        "currency": "USD",
-        "per_hour_min": 0.0,
-        "per_hour_max": None,
-        "unknown": ["p"],
-        "pools": {"p": {"per_hour_min": 0.0, "per_hour_max": None}},
-        "storage": {},
-        "platform": {},
-        "teams": {},
-    }
+    assert [set(finding) for finding in findings] == [OF_FINDING] * 3
+    amounts = {"per_hour_min": 0.0, "per_hour_max": None}
+    of_pools = {"unknown": ["p"], "pools": {"p": amounts}}
+    others = {"storage": {}, "platform": {}, "teams": {}}
+    assert result["cost"] == {"currency": "USD", **amounts, **of_pools, **others}
 
 
 def test_nodes_of_google_cloud_bring_their_quotas(
@@ -92,23 +67,10 @@ def test_nodes_of_google_cloud_bring_their_quotas(
         "cloud.google.com/gke-accelerator-count": "1",
     }
     run(tmp_path, pool("l4", 3, labels), node("mine"))
-    needs = {need["name"]: need for need in json.loads(capsys.readouterr().out)["quota"]}
-    assert needs.keys() == {
-        "CPUS",
-        "CPUS_ALL_REGIONS",
-        "GPUS_ALL_REGIONS",
-        "INSTANCES",
-        "NVIDIA_L4_GPUS",
-    }
-    l4 = {
-        "region": "us-central1",
-        "name": "NVIDIA_L4_GPUS",
-        "at_least": 0,
-        "at_most": 3,
-        "unit": "GPUs",
-        "note": "",
-    }
-    assert needs["NVIDIA_L4_GPUS"] == l4
+    needs = {need.pop("name"): need for need in json.loads(capsys.readouterr().out)["quota"]}
+    l4 = {"region": "us-central1", "at_least": 0, "at_most": 3, "unit": "GPUs", "note": ""}
+    assert needs.pop("NVIDIA_L4_GPUS") == l4
+    assert needs.keys() == {"CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS", "INSTANCES"}
 
 
 def test_a_list_as_kubectl_prints_it_is_its_items(tmp_path: Path) -> None:
@@ -151,14 +113,14 @@ def test_unreadable_input_names_file_document_and_field(change: Manifest, proble
     assert caught.value.errors == [f"stack.yaml: document 2: {problem}"]
 
 
+LIST = "{apiVersion: v1, kind: List, items: [3]}"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("[]", "must be a Kubernetes object, not a list"),
-        (
-            "{apiVersion: v1, kind: List, items: [3]}",
-            "items[0]: must be a Kubernetes object, not a number",
-        ),
+        (LIST, "items[0]: must be a Kubernetes object, not a number"),
     ],
 )
 def test_what_is_no_object_is_refused(text: str, problem: str) -> None:
@@ -167,18 +129,22 @@ def test_what_is_no_object_is_refused(text: str, problem: str) -> None:
     assert caught.value.errors == [f"stack.yaml: document 1: {problem}"]
 
 
-@pytest.mark.parametrize("name", ["my ünread.yaml", "-"])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("my ünread.yaml", "my ünread.yaml"), ("-", "standard input")]
+)
 def test_what_is_no_yaml_is_told_by_file_and_line(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my ünread.yaml").write_text("a: b: c")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: b: c")))
     assert main([name]) == 2
     told = "mapping values are not allowed in this context, at line 1, column 5"
-    assert (
-        capsys.readouterr().err == f"error: {'standard input' if name == '-' else name}: {told}\n"
-    )
+    assert capsys.readouterr().err == f"error: {shown}: {told}\n"
 
 
 def test_a_name_may_be_left_to_the_api_server(
@@ -194,22 +160,18 @@ def test_a_name_may_be_left_to_the_api_server(
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = tmp_path / "missing.yaml"
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("a: [")
-    template_of = pool("p", 1)
-    template_of["metadata"]["annotations"] = {"ml-foundations/max-nodes": 4}
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text(yaml.safe_dump(template_of))
-    assert main([str(missing), str(broken), str(wrong)]) == 2
+    files = [str(tmp_path / f"{name}.yaml") for name in ("missing", "broken", "wrong")]
+    wrong = pool("p", 1)
+    wrong["metadata"]["annotations"] = {"ml-foundations/max-nodes": 4}
+    Path(files[1]).write_text("a: [")
+    Path(files[2]).write_text(yaml.safe_dump(wrong))
+    assert main(files) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [
-        line.startswith(f"error: {file}: ")
-        for line, file in zip(lines, (missing, broken, wrong), strict=True)
-    ] == [True] * 3
-    assert lines[2].endswith(
-        'metadata.annotations.ml-foundations/max-nodes: must be a whole number below a billion in quotes, such as "4", not 4'
-    )
+    for line, file in zip(lines, files, strict=True):
+        assert line.startswith(f"error: {file}: ")
+    field = "metadata.annotations.ml-foundations/max-nodes"
+    fix = 'must be a whole number below a billion in quotes, such as "4", not 4'
+    assert lines[2].endswith(f"{field}: {fix}")
 
 
 def test_it_loads_neither_pulumi_nor_a_client_nor_the_catalog() -> None:

@@ -18,12 +18,13 @@ def env(value: Any) -> Manifest:
 
 def messages(labels: Manifest, gpus: int = 1, **fields: Any) -> list[str]:
     server = {**(container(gpu=1) if gpus else container(cpu=1)), **fields}
-    nodes = [
-        pool("l4", 1, labels, gpu="1"),
-        pool("gke", 1, {"cloud.google.com/gke-nodepool": "gke"}),
-    ]
-    found = judge([deployment("chat", 1, template(containers=[server])), *nodes]).findings
+    other = pool("gke", 1, {"cloud.google.com/gke-nodepool": "gke"})
+    stack = [deployment("chat", 1, template(containers=[server])), pool("l4", 1, labels, gpu="1")]
+    found = judge([*stack, other]).findings
     return [finding.message for finding in found if finding.rule == "driver-path"]
+
+
+EXPORT = ["sh", "-c", "export LD_LIBRARY_PATH=/usr/local/nvidia/lib64; v"]
 
 
 @pytest.mark.parametrize(
@@ -59,10 +60,7 @@ def test_a_container_that_does_not_find_the_driver_of_gke_is_a_warning(
         {"image": OLD, **env("$(DRIVER)")},
         {"image": OLD, **env(UNKNOWN)},
         {"image": OLD, "envFrom": [{"configMapRef": {"name": "settings"}}]},
-        {
-            "image": OLD,
-            "command": ["sh", "-c", "export LD_LIBRARY_PATH=/usr/local/nvidia/lib64; v"],
-        },
+        {"image": OLD, "command": EXPORT},
     ],
 )
 def test_what_may_find_the_driver_is_no_warning(fields: Manifest) -> None:

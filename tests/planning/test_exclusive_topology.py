@@ -6,7 +6,12 @@ import pytest
 from ml_foundations.planning import UNKNOWN
 from ml_foundations.planning.verdict.program import judge_documents
 
+from tests.factories import cluster_wide
 from tests.planning.job_sets import ALONE, PREFIX, RACKS, job_set, node
+
+
+def judged(*documents: dict[str, Any]) -> str:
+    return judge_documents([*RACKS, *documents]).stack
 
 
 @pytest.mark.parametrize(
@@ -25,38 +30,41 @@ from tests.planning.job_sets import ALONE, PREFIX, RACKS, job_set, node
     ],
 )
 def test_each_job_has_a_domain_alone(job_sets: list[dict[str, Any]], expected: str) -> None:
-    assert judge_documents([*RACKS, *job_sets]).stack == expected
+    assert judged(*job_sets) == expected
 
 
 def test_a_job_runs_on_the_nodes_that_are_labelled_for_it() -> None:
     labelled = node("mine", {f"{PREFIX}namespaced-job": "default_a-w-0"})
-    labelled["spec"] = {
-        "taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]
-    }
-    train = job_set("a", 1, 1, **ALONE, **{"node-selector": "true"})
-    assert judge_documents([*RACKS, labelled, train]).stack == "fits"
+    taint = {"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}
+    labelled["spec"] = {"taints": [taint]}
+    assert judged(labelled, job_set("a", 1, 1, **ALONE, **{"node-selector": "true"})) == "fits"
 
 
-def test_an_annotation_of_the_whole_job_set_counts_for_each_job() -> None:
+@pytest.mark.parametrize(("value", "expected"), [("rack", "cannot-fit"), (UNKNOWN, "undetermined")])
+def test_an_annotation_of_the_whole_job_set_counts_for_each_job(value: Any, expected: str) -> None:
     train = job_set("a", 3, 1)
-    train["metadata"]["annotations"] |= {f"{PREFIX}exclusive-topology": "rack"}
-    assert judge_documents([*RACKS, train]).stack == "cannot-fit"
+    train["metadata"]["annotations"] |= {f"{PREFIX}exclusive-topology": value}
+    assert judged(train) == expected
+
+
+def pods_of(train: dict[str, Any]) -> dict[str, Any]:
+    """The template of the pods of the first Jobs of a JobSet."""
+    return train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
 def test_an_annotation_of_the_pods_counts_too() -> None:
     train = job_set("a", 3, 1)
-    pods = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    pods["metadata"] = {"annotations": {f"{PREFIX}exclusive-topology": "rack"}}
-    assert judge_documents([*RACKS, train]).stack == "cannot-fit"
-    pods["metadata"]["annotations"][f"{PREFIX}node-selector"] = ""
-    assert judge_documents([*RACKS, train]).stack == "fits"
+    pods_of(train)["metadata"] = {"annotations": {f"{PREFIX}exclusive-topology": "rack"}}
+    assert judged(train) == "cannot-fit"
+    pods_of(train)["metadata"]["annotations"][f"{PREFIX}node-selector"] = ""
+    assert judged(train) == "fits"
 
 
 def test_the_other_strategy_counts_if_both_annotations_are_set() -> None:
     """The controller copies ``node-selector`` from a holder of ``exclusive-topology`` only."""
     train = job_set("a", 2, 1, **ALONE)
     train["metadata"]["annotations"] |= {f"{PREFIX}node-selector": ""}
-    assert judge_documents([*RACKS, train]).stack == "fits"
+    assert judged(train) == "fits"
 
 
 @pytest.mark.parametrize(
@@ -68,29 +76,21 @@ def test_exclusive_jobs_have_a_pod_of_index_0(
 ) -> None:
     train = job_set("a", 1, 2, **annotations)
     train["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = mode
-    judged = judge_documents([*RACKS, train])
-    assert judged.stack == expected
-    paths = [each.path for each in judged.workloads[0].reasons]
-    assert paths == ["spec.replicatedJobs[0].template.spec.completionMode"] * (
-        expected == "cannot-fit"
-    )
+    found = judge_documents([*RACKS, train])
+    assert found.stack == expected
+    path = "spec.replicatedJobs[0].template.spec.completionMode"
+    paths = [each.path for each in found.workloads[0].reasons]
+    assert paths == [path] * (expected == "cannot-fit")
 
 
 def of_class(train: dict[str, Any], name: str) -> dict[str, Any]:
-    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
-        "priorityClassName"
-    ] = name
+    pods_of(train)["spec"]["priorityClassName"] = name
     return train
 
 
 def priority_class(name: str, value: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-        "preemptionPolicy": "Never",
-    }
+    fields = {"value": value, "preemptionPolicy": "Never"}
+    return cluster_wide("scheduling.k8s.io/v1", "PriorityClass", name, **fields)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_jobs_of_classes_with_one_value_repel_each_other(
     """Classes that are not declared may have any value."""
     classes = [priority_class(*each) for each in values.items()]
     trains = [of_class(job_set(f"of-{name}", 1, 1, **ALONE), name) for name in "xyz"]
-    assert judge_documents([*RACKS, *classes, *trains]).stack == expected
+    assert judged(*classes, *trains) == expected
 
 
 def mixed(jobs: int, **annotations: str) -> dict[str, Any]:
@@ -122,32 +122,20 @@ def mixed(jobs: int, **annotations: str) -> dict[str, Any]:
 
 def test_exclusive_jobs_repel_the_others_of_their_set() -> None:
     """All pods of JobSets have a job key, by which the pods of exclusive Jobs repel them."""
-    assert judge_documents([*RACKS, mixed(1)]).stack == "fits"
-    assert judge_documents([*RACKS, mixed(2)]).stack == "cannot-fit"
-    assert (
-        judge_documents([*RACKS, job_set("b", 2, 1, **ALONE), job_set("c", 1, 1)]).stack
-        == "undetermined"
-    )
+    assert judged(mixed(1)) == "fits"
+    assert judged(mixed(2)) == "cannot-fit"
+    assert judged(job_set("b", 2, 1, **ALONE), job_set("c", 1, 1)) == "undetermined"
     train = mixed(1)
     train["spec"]["replicatedJobs"][1]["replicas"] = 2
-    assert (
-        judge_documents([*RACKS, train]).stack == "undetermined"
-    )  # the drivers may take both racks
-    assert judge_documents([*RACKS, node("n2", {"rack": "r2"}), train]).stack == "fits"
+    assert judged(train) == "undetermined", "the drivers may take both racks"
+    assert judged(node("n2", {"rack": "r2"}), train) == "fits"
 
 
 def test_the_first_pod_may_choose_a_domain_that_is_too_small() -> None:
     nodes = [
-        node("n0", {"rack": "r0"}),
-        *(node(f"n1{number}", {"rack": "r1"}) for number in range(2)),
+        node(name, {"rack": rack}) for name, rack in (("n0", "r0"), ("n10", "r1"), ("n11", "r1"))
     ]
     assert judge_documents([*nodes, job_set("a", 1, 2, "3", **ALONE)]).stack != "fits"
-
-
-def test_an_annotation_that_is_not_known_yet() -> None:
-    train = job_set("a", 3, 1)
-    train["metadata"]["annotations"] |= {f"{PREFIX}exclusive-topology": UNKNOWN}
-    assert judge_documents([*RACKS, train]).stack == "undetermined"
 
 
 def test_workers_that_wait_for_drivers_have_all_domains() -> None:
@@ -155,14 +143,14 @@ def test_workers_that_wait_for_drivers_have_all_domains() -> None:
     train["metadata"]["annotations"] = {}
     workers, driver = train["spec"]["replicatedJobs"]
     train["spec"]["replicatedJobs"] = [driver, workers]
-    assert judge_documents([*RACKS, train]).stack == "undetermined"
+    assert judged(train) == "undetermined"
     workers["dependsOn"] = [{"name": "driver", "status": "Complete"}]
-    assert judge_documents([*RACKS, train]).stack == "fits"
+    assert judged(train) == "fits"
     workers["replicas"] = 3
-    assert judge_documents([*RACKS, train]).stack == "undetermined"
+    assert judged(train) == "undetermined"
 
 
 def test_jobs_that_need_not_run_together_may_take_turns() -> None:
     train = job_set("a", 3, 1, **ALONE)
     train["metadata"]["annotations"] = {}
-    assert judge_documents([*RACKS, train]).stack == "undetermined"
+    assert judged(train) == "undetermined"

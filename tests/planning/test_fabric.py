@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import judge
 
-from tests.factories import pool
+from tests.factories import namespace, pool
 from tests.workloads.building import FABRICS, gang, on_fabric
 
 MACHINES = {
@@ -18,10 +18,9 @@ MACHINES = {
 
 def findings(name: str, level: str, **more: Any) -> dict[str, str]:
     """The fixes of the rules that the proof reports of a training, in a namespace with a Pod Security level."""
-    team = {"name": "ml", "labels": {"pod-security.kubernetes.io/enforce": level}}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": team}
+    team = namespace("ml", {"pod-security.kubernetes.io/enforce": level})
     nodes = pool("nodes", 2, {"node.kubernetes.io/instance-type": MACHINES[name]}, gpu="8")
-    declared = [namespace, *gang(**on_fabric(name, **more)), nodes]
+    declared = [team, *gang(**on_fabric(name, **more)), nodes]
     return {each.rule: each.remedy for each in judge(declared).findings}
 
 

@@ -13,10 +13,8 @@ Case = dict[str, Any]
 
 
 def container(requests: Case | None = None, limits: Case | None = None, **fields: Any) -> Case:
-    return {
-        "name": "main",
-        "resources": {"requests": requests or {}, "limits": limits or {}},
-    } | fields
+    resources = {"requests": requests or {}, "limits": limits or {}}
+    return {"name": "main", "resources": resources, **fields}
 
 
 def pod(**spec: Any) -> Case:
@@ -24,12 +22,11 @@ def pod(**spec: Any) -> Case:
 
 
 def node(labels: Case | None = None, taints: list[Case] | None = None, **spec: Any) -> Case:
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
     return {
         "metadata": {"name": "node-1", "labels": {"gpu": "a100", "cores": "8"} | (labels or {})},
         "spec": {"taints": taints or []} | spec,
-        "status": {
-            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
-        },
+        "status": {"allocatable": amounts},
     }
 
 
@@ -84,20 +81,16 @@ def test_requests(spec: Case, requests: dict[str, str]) -> None:
 )
 def test_resources(requests: Case, used: dict[str, str], fits: bool) -> None:
     asking, free = pod(containers=[container(requests)]), node_class(node())
-    left = free.allocatable | {
-        name: free.allocatable[name] - amount for name, amount in millis(used).items()
-    }
+    taken = millis(used)
+    left = {name: amount - taken.get(name, 0) for name, amount in free.allocatable.items()}
     assert bool(NodeGroup(free, left).room(pod_of(asking))) is fits
     if not used:
         assert messages(asking, node()) == ([] if fits else ["it has no room for the pod"])
 
 
 def required(*terms: Case) -> Case:
-    return {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
-        }
-    }
+    selector = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
 def term(key: str, operator: str, *values: str) -> Case:
@@ -200,9 +193,5 @@ def test_node_name() -> None:
 
 
 def test_absent_sections_are_empty() -> None:
-    assert (
-        messages(
-            {"spec": {"containers": []}}, {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}
-        )
-        == []
-    )
+    bare = {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}
+    assert messages({"spec": {"containers": []}}, bare) == []

@@ -6,8 +6,9 @@ import pytest
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.tables import rows
 from ml_foundations.gke.cluster import GkeClusterSpec
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.input.program import Resource, nodes_of
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource, nodes_of
 from ml_foundations.planning.verdict.program import judge_program
 
 GPU = "nvidia.com/gpu"
@@ -16,13 +17,8 @@ FILE = [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
 
 
 def cluster(**inputs: Any) -> Resource:
-    given = {
-        "name": "ml",
-        "location": "us-central1",
-        "removeDefaultNodePool": True,
-        "initialNodeCount": 1,
-    }
-    return "gcp:container/cluster:Cluster", {**given, **inputs}
+    given = {"name": "ml", "location": "us-central1", "removeDefaultNodePool": True}
+    return CLUSTER, {**given, "initialNodeCount": 1, **inputs}
 
 
 def gpu_pool(
@@ -30,22 +26,14 @@ def gpu_pool(
 ) -> Resource:
     driver = {"gpuDriverVersion": "INSTALLATION_DISABLED"}
     accelerator = {"type": gpu, "count": 1, "gpuDriverInstallationConfig": driver}
-    config = {
-        "machineType": machine,
-        "guestAccelerators": [accelerator],
-        "labels": LABELS,
-        "imageType": image,
-    }
+    config = {"machineType": machine, "labels": LABELS, "imageType": image}
+    config |= {"guestAccelerators": [accelerator]}
     inputs = {"name": "gpus", "location": "us-central1", "nodeCount": 1, "nodeConfig": config}
-    return "gcp:container/nodePool:NodePool", {**inputs, "nodeLocations": ["us-central1-a"]}
+    return NODE_POOL, {**inputs, "nodeLocations": ["us-central1-a"]}
 
 
 def release(**values: Any) -> Resource:
-    return "kubernetes:helm.sh/v3:Release", {
-        "chart": "gpu-operator",
-        "namespace": "gpus",
-        "values": values,
-    }
+    return RELEASE, {"chart": "gpu-operator", "namespace": "gpus", "values": values}
 
 
 def found(rule: str, *resources: Resource) -> list[tuple[str, str]]:
@@ -63,6 +51,9 @@ BREAKS = [("GPU Operator", "error")]
 MAY_BREAK = [("GPU Operator", "warning")]
 
 
+STABLE = {"releaseChannel": {"channel": "STABLE"}}
+
+
 @pytest.mark.parametrize(
     ("of_cluster", "toolkit", "expected"),
     [
@@ -74,8 +65,8 @@ MAY_BREAK = [("GPU Operator", "warning")]
         ({}, {"enabled": False}, []),
         ({"minMasterVersion": "1.33"}, {}, BREAKS),
         ({"minMasterVersion": "1.32"}, {}, BREAKS),
-        ({"releaseChannel": {"channel": "STABLE"}}, {}, BREAKS),
-        ({"releaseChannel": {"channel": "STABLE"}, "minMasterVersion": "1.32"}, {}, BREAKS),
+        (STABLE, {}, BREAKS),
+        (STABLE | {"minMasterVersion": "1.32"}, {}, BREAKS),
         (EXTENDED, {}, MAY_BREAK),
         (EXTENDED | {"minMasterVersion": "1.32.9-gke.1575000"}, {}, MAY_BREAK),
         (EXTENDED | {"minMasterVersion": UNKNOWN}, {}, MAY_BREAK),
@@ -105,21 +96,25 @@ def test_of_several_clusters_one_may_be_older() -> None:
 
 
 def variable(name: str, value: str) -> dict[str, Any]:
-    return {"env": [{"name": name, "value": value}]}
+    return {"name": name, "value": value}
+
+
+def toolkit(*variables: dict[str, Any]) -> dict[str, Any]:
+    return {"toolkit": {"env": [*variables]}}
+
+
+SOURCES_BY_COMMAND = variable("RUNTIME_CONFIG_SOURCES", "command")
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"toolkit": variable("RUNTIME_CONFIG_SOURCE", "file=/etc/containerd/config.toml")}, []),
-        ({"toolkit": variable("RUNTIME_CONFIG_SOURCE", " file , command")}, []),
-        ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "file")}, []),
-        ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "command")}, BREAKS),
-        (
-            {"toolkit": {"env": [*FILE, *variable("RUNTIME_CONFIG_SOURCES", "command")["env"]]}},
-            BREAKS,
-        ),
-        ({"toolkit": variable("CONTAINERD_CONFIG", "file")}, BREAKS),
+        (toolkit(variable("RUNTIME_CONFIG_SOURCE", "file=/etc/containerd/config.toml")), []),
+        (toolkit(variable("RUNTIME_CONFIG_SOURCE", " file , command")), []),
+        (toolkit(variable("RUNTIME_CONFIG_SOURCES", "file")), []),
+        (toolkit(SOURCES_BY_COMMAND), BREAKS),
+        (toolkit(*FILE, SOURCES_BY_COMMAND), BREAKS),
+        (toolkit(variable("CONTAINERD_CONFIG", "file")), BREAKS),
         ({"cdi": {"nriPluginEnabled": True}}, []),
         ({"cdi": {"nriPluginEnabled": True, "enabled": False}}, BREAKS),
         ({"cdi": {"nriPluginEnabled": False}}, BREAKS),
@@ -145,9 +140,8 @@ def test_unknown_values_break_nothing(values: dict[str, Any]) -> None:
 
 def test_nodes_of_gkes_own_driver_are_broken_too() -> None:
     type_, inputs = gpu_pool()
-    accelerator = {"type": "nvidia-l4", "count": 1}
-    config = {**inputs["nodeConfig"], "guestAccelerators": [accelerator], "labels": {}}
-    managed = (type_, {**inputs, "nodeConfig": config})
+    own = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}], "labels": {}}
+    managed = (type_, {**inputs, "nodeConfig": inputs["nodeConfig"] | own})
     off = {"devicePlugin": {"enabled": False}, "driver": {"enabled": False}}
     assert gpus(cluster(), managed, release(**off)) == 0
     assert gpus(cluster(), managed, release(**off, toolkit={"env": FILE})) == 1
@@ -156,6 +150,15 @@ def test_nodes_of_gkes_own_driver_are_broken_too() -> None:
 V100, P100 = ("nvidia-tesla-v100", "n1-standard-8"), ("nvidia-tesla-p100", "n1-standard-8")
 T4, L4 = ("nvidia-tesla-t4", "n1-standard-8"), ("nvidia-l4", "g2-standard-8")
 B200 = ("nvidia-b200", "a4-highgpu-8g")
+
+
+NOT_DRIVEN = [("NodePool gpus", "error")]
+
+
+def assert_driven(is_driven: bool, *program: Resource) -> None:
+    """Check whether the driver supports the GPUs of the pool, which has one."""
+    assert found("gpu-driver", *program) == ([] if is_driven else NOT_DRIVEN)
+    assert gpus(*program) == is_driven
 
 
 @pytest.mark.parametrize(
@@ -180,9 +183,8 @@ B200 = ("nvidia-b200", "a4-highgpu-8g")
 def test_driver_supports_the_gpus(
     pool: tuple[str, str], driver: dict[str, Any], is_driven: bool
 ) -> None:
-    program = (cluster(), gpu_pool(*pool), release(driver=driver, toolkit={"env": FILE}))
-    assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
-    assert gpus(*program) == (1 if is_driven else 0)
+    operator = release(driver=driver, toolkit={"env": FILE})
+    assert_driven(is_driven, cluster(), gpu_pool(*pool), operator)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +204,17 @@ def test_driver_whose_version_is_not_known_is_not_judged(
     version: Any, driver: dict[str, Any], is_driven: bool
 ) -> None:
     type_, inputs = release(driver=driver, toolkit={"env": FILE})
-    program = (cluster(), gpu_pool(*V100), (type_, inputs | {"version": version}))
-    assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
-    assert gpus(*program) == (1 if is_driven else 0)
+    assert_driven(is_driven, cluster(), gpu_pool(*V100), (type_, inputs | {"version": version}))
 
 
 def test_pool_in_a_cluster_and_pool_that_exists_are_judged() -> None:
-    operator = release(toolkit={"env": FILE})
-    type_, old = gpu_pool(*V100)
-    assert found("gpu-driver", cluster(nodePools=[old]), operator) == [("NodePool gpus", "error")]
-    assert found("gpu-driver", (type_, old), operator) == [("NodePool gpus", "error")]
-    findings = judge_program([operator], [(type_, old)]).findings
+    operator, old = release(toolkit={"env": FILE}), gpu_pool(*V100)
+    assert found("gpu-driver", cluster(nodePools=[old[1]]), operator) == NOT_DRIVEN
+    assert found("gpu-driver", old, operator) == NOT_DRIVEN
+    findings = judge_program([operator], [old]).findings
     assert [each.object for each in findings if each.rule == "gpu-driver"] == ["NodePool gpus"]
-    assert found("gpu-driver", cluster(), cluster(), (type_, old), operator) == [], (
-        "it may be the other's"
-    )
+    others = found("gpu-driver", cluster(), cluster(), old, operator)
+    assert others == [], "it may be the other's"
 
 
 def test_driver_of_an_installer_is_googles_matter() -> None:
@@ -225,9 +223,6 @@ def test_driver_of_an_installer_is_googles_matter() -> None:
 
 
 def test_default_driver_is_judged_without_a_driver_section() -> None:
-    assert (
-        Operator.of({})
-        .driver_fault("volta")
-        .startswith("branch 595 of the driver does not support them")
-    )
+    fault = Operator.of({}).driver_fault("volta")
+    assert fault.startswith("branch 595 of the driver does not support them")
     assert Operator.of({"driver": {"enabled": False}}).driver_fault("volta") == ""

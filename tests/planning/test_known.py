@@ -33,31 +33,22 @@ def reached() -> set[str]:
         name = rest.pop()
         if name not in found:
             found.add(name)
-            fields = [
-                TYPES[name][field]
-                for field in RULES[name].get("decided", ())
-                if field in TYPES[name]
-            ]
-            rest += [type_ for described in fields if (type_ := parts(described)[0]) in TYPES]
+            decided = TYPES[name].keys() & RULES[name].get("decided", ())
+            rest += [type_ for field in decided if (type_ := parts(TYPES[name][field])[0]) in TYPES]
     return found
 
 
 def test_the_schema_is_that_of_the_replicas_versions() -> None:
-    assert (
-        field_catalog.schema()["versions"] == kubernetes_schema.versions()
-    )  # python -m codegen.kubernetes_schema
+    versions = kubernetes_schema.versions()
+    assert field_catalog.schema()["versions"] == versions  # python -m codegen.kubernetes_schema
 
 
 def test_every_kind_of_the_server_is_classified() -> None:
     # The foreign Job of another group is not among them: it falls to what is not known.
     default = field_catalog.kind_of("example.org/v1", "Job")
     assert default[0] == field_catalog.UNKNOWN_KIND
-    unclassified = [
-        kind
-        for kind in field_catalog.schema()["kinds"]
-        if field_catalog.kind_of(*kind.split(" ")) == default
-    ]
-    assert not unclassified
+    kinds = field_catalog.schema()["kinds"]
+    assert not [kind for kind in kinds if field_catalog.kind_of(*kind.split(" ")) == default]
 
 
 def test_every_field_is_in_one_of_the_three_lists() -> None:
@@ -78,14 +69,9 @@ def test_the_lists_hold_nothing_that_the_schema_does_not() -> None:
     assert set(RULES) == reached()
     for names, rules in field_catalog.table()["types"].items():
         there = {field for name in names.split() for field in TYPES[name]}
-        named = {
-            *sections(rules),
-            *(
-                key
-                for part in ("required", "values", "keys", "least")
-                for key in rules.get(part, ())
-            ),
-        }
+        named = {*sections(rules)}
+        for part in ("required", "values", "keys", "least"):
+            named |= {*rules.get(part, ())}
         assert not named - there, names
     for kind in field_catalog.judged_kinds():
         assert kind in field_catalog.schema()["kinds"]

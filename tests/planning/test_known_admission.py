@@ -20,10 +20,8 @@ POLICIES: dict[str, Manifest] = {
     for document in yaml.safe_load_all(ADDONS.read_text())
     if document["kind"] == "MutatingAdmissionPolicy"
 }
-KNOWN = [
-    (row["name"], row["known_by"])
-    for row in rows("known_admission.csv", "ml_foundations.planning.input")
-]
+TABLE = rows("known_admission.csv", "ml_foundations.planning.input")
+KNOWN = [(row["name"], row["known_by"]) for row in TABLE]
 WEBHOOKS = [(name, service) for name, service in KNOWN if "/" in service]
 
 
@@ -33,10 +31,8 @@ def judged(*documents: Manifest) -> Verdict:
 
 
 def webhook(name: str, client: Manifest) -> Manifest:
-    made = any_webhook("pods")
-    made["metadata"]["name"] = name
-    made["webhooks"][0]["clientConfig"] = client
-    return made
+    made = any_webhook("pods", clientConfig=client)
+    return made | {"metadata": {"name": name}}
 
 
 @pytest.mark.parametrize(("name", "service"), WEBHOOKS)
@@ -62,15 +58,18 @@ def test_all_policies_of_the_replica_are_known() -> None:
 def test_a_policy_is_known_by_what_it_does(name: str) -> None:
     spec = POLICIES[name]["spec"]
     rule = spec["matchConstraints"]["resourceRules"][0]
-    stored = {"matchConstraints": {"resourceRules": [{**rule, "scope": "*"}]}}
-    assert judged({**POLICIES[name], "spec": {**spec, **stored, "failurePolicy": "Fail"}}) is (
-        Verdict.FITS
-    )
-    for changed in (
-        {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]},
-        {"matchConstraints": {"resourceRules": [{**rule, "resources": ["*"]}]}},
-    ):
-        assert judged({**POLICIES[name], "spec": {**spec, **changed}}) is Verdict.UNDETERMINED
+
+    def judged_with(**changed: Any) -> Verdict:
+        return judged({**POLICIES[name], "spec": {**spec, **changed}})
+
+    def of_rule(**changed: Any) -> Manifest:
+        return {"matchConstraints": {"resourceRules": [{**rule, **changed}]}}
+
+    stored = {**of_rule(scope="*"), "failurePolicy": "Fail"}
+    assert judged_with(**stored) is Verdict.FITS
+    patch = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+    assert judged_with(mutations=[patch]) is Verdict.UNDETERMINED
+    assert judged_with(**of_rule(resources=["*"])) is Verdict.UNDETERMINED
 
 
 def ended(document: Manifest, status: Mapping[str, Any], uid: str = "u") -> Manifest:
@@ -80,49 +79,47 @@ def ended(document: Manifest, status: Mapping[str, Any], uid: str = "u") -> Mani
 
 TOO_LARGE = template(containers=[container(gpu=8)], restartPolicy="Never")
 JOB = job("train", 9, TOO_LARGE)
-JOB_SET = namespaced(
-    "jobset.x-k8s.io/v1alpha2",
-    "JobSet",
-    "train",
-    spec={"replicatedJobs": [{"name": "a", "template": {"spec": JOB["spec"]}}]},
-)
-TRAIN_JOB = namespaced(
-    "trainer.kubeflow.org/v1alpha1", "TrainJob", "train", spec={"runtimeRef": {"name": "torch"}}
-)
-GROUP = {"groupName": "g", "replicas": 9, "rayStartParams": {}, "template": TOO_LARGE}
-RAY_JOB = namespaced(
-    "ray.io/v1",
-    "RayJob",
-    "train",
-    spec={
-        "entrypoint": "python train.py",
-        "rayClusterSpec": {
-            "headGroupSpec": {"rayStartParams": {}, "template": TOO_LARGE},
-            "workerGroupSpecs": [GROUP],
-        },
-    },
-)
+JOBS = [{"name": "a", "template": {"spec": JOB["spec"]}}]
+JOB_SET = namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "train", spec={"replicatedJobs": JOBS})
+OF_TRAINER, RUNTIME = "trainer.kubeflow.org/v1alpha1", {"runtimeRef": {"name": "torch"}}
+TRAIN_JOB = namespaced(OF_TRAINER, "TrainJob", "train", spec=RUNTIME)
+HEAD = {"rayStartParams": {}, "template": TOO_LARGE}
+GROUP = {"groupName": "g", "replicas": 9, **HEAD}
+CLUSTER = {"headGroupSpec": HEAD, "workerGroupSpecs": [GROUP]}
+ENTRY = {"entrypoint": "python train.py", "rayClusterSpec": CLUSTER}
+RAY_JOB = namespaced("ray.io/v1", "RayJob", "train", spec=ENTRY)
 
 
 def condition(type_: str, status: str = "True") -> Manifest:
     return {"conditions": [{"type": type_, "status": status}]}
 
 
+def terminal(state: str) -> Manifest:
+    return {"terminalState": state}
+
+
+def deployment_status(status: str) -> Manifest:
+    return {"jobDeploymentStatus": status}
+
+
+ENDED = [condition("Complete"), condition("Failed")]
+
+
 @pytest.mark.parametrize(
     ("document", "ends", "runs"),
     [
-        (JOB, [condition("Complete"), condition("Failed")], condition("Complete", "False")),
+        (JOB, ENDED, condition("Complete", "False")),
         (
             JOB_SET,
-            [{"terminalState": "Completed"}, {"terminalState": "Failed"}, condition("Completed")],
+            [terminal("Completed"), terminal("Failed"), condition("Completed")],
             condition("Suspended"),
         ),
         (
             RAY_JOB,
-            [{"jobDeploymentStatus": "Complete"}, {"jobDeploymentStatus": "Failed"}],
-            {"jobDeploymentStatus": "Retrying"},
+            [deployment_status("Complete"), deployment_status("Failed")],
+            deployment_status("Retrying"),
         ),
-        (TRAIN_JOB, [condition("Complete"), condition("Failed")], condition("Suspended")),
+        (TRAIN_JOB, ENDED, condition("Suspended")),
     ],
     ids=lambda value: value.get("kind") if isinstance(value, dict) else None,
 )

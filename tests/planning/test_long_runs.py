@@ -12,8 +12,9 @@ from ml_foundations.planning.model.nodes import NodeUpgrade
 from ml_foundations.planning.verdict import long_runs
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import Manifest, container, job, pool, template
+from tests.factories import GPU, Manifest, container, job, pool, template
 from tests.planning.job_sets import job_set
 from tests.support import recording
 from tests.support.checkout import CHECKOUT
@@ -134,6 +135,9 @@ IN_WINDOW = "in the maintenance window FREQ=WEEKLY;BYDAY=SA"
 UNTIL_END = scope("NO_MINOR_OR_NODE_UPGRADES", endTimeBehavior="UNTIL_END_OF_SUPPORT")
 
 
+OF_SUPPORT = {"maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}]}
+
+
 @pytest.mark.parametrize(
     ("of_pool", "of_cluster", "expected"),
     [
@@ -148,11 +152,7 @@ UNTIL_END = scope("NO_MINOR_OR_NODE_UPGRADES", endTimeBehavior="UNTIL_END_OF_SUP
         ({"nodeConfig": {"flexStart": True}}, policy(), None),
         ({"queuedProvisioning": {"enabled": True}}, policy(), None),
         ({"management": {"autoUpgrade": False}}, policy(), None),
-        (
-            {"maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}]},
-            policy(),
-            None,
-        ),
+        (OF_SUPPORT, policy(), None),
     ],
 )
 def test_the_policies_of_pool_and_cluster_say_when_nodes_are_drained(
@@ -161,24 +161,23 @@ def test_the_policies_of_pool_and_cluster_say_when_nodes_are_drained(
     assert node_upgrade(of_pool, of_cluster) == expected
 
 
+def judged(resources: list[Any]) -> Verdicts:
+    return judge_program([(each["type"], each["inputs"]) for each in resources], rehearsed=True)
+
+
 def upgrades(change: Any) -> dict[str, Finding]:
     config = copy.deepcopy(recording.stack_file("prod"))
     change(config["ml-foundations:cluster"])
-    resources = [(each["type"], each["inputs"]) for each in recording.changed_stack("prod", config)]
-    findings = judge_program(resources, rehearsed=True).findings
+    findings = judged(recording.changed_stack("prod", config)).findings
     return {each.object: each for each in findings if each.rule == "upgrade"}
 
 
 def test_the_long_trainings_of_prod_are_safe_by_its_exclusion_alone() -> None:
     assert upgrades(lambda cluster: None) == {}
     without = upgrades(lambda cluster: cluster.pop("maintenanceExclusions"))
-    assert without.keys() == {
-        "Job pretraining/pretrain",
-        "Job pretraining/align",
-        "Job research/finetune",
-        "CronJob research/retrain",
-    }
-    told = without["Job pretraining/pretrain"]
+    told = without.pop("Job pretraining/pretrain")
+    others = {"Job pretraining/align", "Job research/finetune", "CronJob research/retrain"}
+    assert without.keys() == others
     assert told.message == (
         "it may run for 14 days, and GKE may drain h100 for an upgrade in the maintenance window "
         "FREQ=WEEKLY;BYDAY=SA,SU"
@@ -192,20 +191,18 @@ def test_the_long_trainings_of_prod_are_safe_by_its_exclusion_alone() -> None:
     assert upgrades(shorter).keys() == {"Job pretraining/pretrain"}
 
 
-def shipped() -> dict[str, list[Any]]:
-    """The resources of every stack and example."""
-    found = {stack: recording.stack(stack) for stack in recording.STACKS}
-    return found | {example: recording.example(example) for example in recording.EXAMPLES}
+def shipped(name: str) -> list[Any]:
+    """The resources of a stack or an example."""
+    return recording.stack(name) if name in recording.STACKS else recording.example(name)
 
 
 @pytest.mark.parametrize("name", [*recording.STACKS, *recording.EXAMPLES])
 def test_every_shipped_training_keeps_its_work(name: str) -> None:
     """On any nodes: who copies an example may run it for longer, and elsewhere."""
-    resources = [(each["type"], each["inputs"]) for each in shipped()[name]]
-    for item in judge_program(resources, rehearsed=True).workloads:
+    for item in judged(shipped(name)).workloads:
         workload = item.workload
         seconds = long_runs.longest_run(workload)
-        if workload.is_finite and "nvidia.com/gpu" in str(workload.pods):
+        if workload.is_finite and GPU in str(workload.pods):
             is_short = seconds is not None and seconds <= 3600
             assert is_short or long_runs._keeps_work(workload, workload.pods), str(workload)
 

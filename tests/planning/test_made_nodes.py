@@ -42,6 +42,10 @@ OF_CLASS = {"nodeSelector": {CLASS: "gpus"}}
 IN_CLASS = {"affinity": node_affinity({"key": CLASS, "operator": "In", "values": ["x", "gpus"]})}
 
 
+RUN = job("run", 1, template(containers=[container(cpu=8)], **OF_CLASS))
+AGENT = daemon_set("agent", template(containers=[container(cpu=1)]))
+
+
 @pytest.mark.parametrize(
     ("made", "classes", "expected"),
     [
@@ -52,12 +56,8 @@ IN_CLASS = {"affinity": node_affinity({"key": CLASS, "operator": "In", "values":
         (web(), [compute_class()], CANNOT),
         # A cluster may give this class to all pods without one.
         (web(), [compute_class("default")], OPEN),
-        (
-            job("run", 1, template(containers=[container(cpu=8)], **OF_CLASS)),
-            [compute_class()],
-            OPEN,
-        ),
-        (daemon_set("agent", template(containers=[container(cpu=1)])), [compute_class()], FITS),
+        (RUN, [compute_class()], OPEN),
+        (AGENT, [compute_class()], FITS),
     ],
 )
 def test_a_class_that_makes_pools_lifts_what_nodes_refuse_of_its_pods(

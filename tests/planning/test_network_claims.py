@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN
 
-from tests.factories import CANNOT, FITS, OPEN, container, job, template
+from tests.factories import CANNOT, FITS, OPEN, container, job, namespaced, template
 from tests.planning.test_program import cluster, judge_program, kubernetes, pool
 
 DRIVER = {"cloud.google.com/gke-networking-dra-driver": "true"}
@@ -14,14 +14,8 @@ RDMA, OTHERS = "mrdma.google.com", "netdev.google.com"
 
 def claims(*requests: dict[str, Any], **devices: Any) -> Any:
     named = [{"name": f"r{i}", "exactly": request} for i, request in enumerate(requests)]
-    return kubernetes(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": "rdma", "namespace": "team"},
-            "spec": {"spec": {"devices": {"requests": named, **devices}}},
-        }
-    )
+    spec = {"spec": {"devices": {"requests": named, **devices}}}
+    return kubernetes(namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", spec=spec))
 
 
 def counted(count: int, name: str = RDMA, **more: Any) -> dict[str, Any]:

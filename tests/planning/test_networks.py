@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
 
-from tests.factories import container, job, node, template
+from tests.factories import cluster_wide, container, job, node, template
 from tests.planning.test_program import cluster, judge_program, kubernetes, pool
 
 INTERFACES = '[{"interfaceName": "eth0", "network": "default"}, {"interfaceName": "eth1", "network": "vpc1"}]'
@@ -20,25 +20,15 @@ def training(pods: int, cpu: int = 1, **spec: Any) -> Any:
 
 
 def networks(subnetwork: Any = "gpu-1", kind: str = "Device", vpc: str = "gpu") -> list[Any]:
-    parameters = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": "of-vpc1"}
-    specs = {
-        "GKENetworkParamSet": (
-            "of-vpc1",
-            {"vpc": vpc, "vpcSubnet": subnetwork, "deviceMode": "NetDevice"},
-        ),
-        "Network": ("vpc1", {"type": kind, "parametersRef": parameters}),
-    }
-    return [
-        kubernetes(
-            {
-                "apiVersion": "networking.gke.io/v1",
-                "kind": kind,
-                "metadata": {"name": name},
-                "spec": spec,
-            }
-        )
-        for kind, (name, spec) in specs.items()
+    version, group = "networking.gke.io/v1", "networking.gke.io"
+    parameters = {"vpc": vpc, "vpcSubnet": subnetwork, "deviceMode": "NetDevice"}
+    reference = {"group": group, "kind": "GKENetworkParamSet", "name": "of-vpc1"}
+    network = {"type": kind, "parametersRef": reference}
+    made = [
+        cluster_wide(version, "GKENetworkParamSet", "of-vpc1", spec=parameters),
+        cluster_wide(version, "Network", "vpc1", spec=network),
     ]
+    return [*map(kubernetes, made)]
 
 
 def in_network(name: str = "p", nodes: int = 2, **network: Any) -> Any:
@@ -68,13 +58,7 @@ def test_pods_need_nodes_in_their_networks(pods: int, pools: list[Any], expected
     assert judge_program([MULTI, *pools, *networks(), training(pods)]).stack is expected
 
 
-LACKING = [
-    [],
-    networks()[:1],
-    networks()[1:],
-    networks(kind="L3"),
-    networks(vpc="other"),
-]
+LACKING = [[], networks()[:1], networks()[1:], networks(kind="L3"), networks(vpc="other")]
 
 
 @pytest.mark.parametrize("declared", [*LACKING, networks(UNKNOWN)])
@@ -138,11 +122,10 @@ def test_what_fits_together_is_not_reported() -> None:
     ],
 )
 def test_an_annotation_is_a_list_of_interfaces(annotation: Any, fault: str) -> None:
-    type_, train = training(1)
-    train["spec"]["template"]["metadata"]["annotations"] = {
-        "networking.gke.io/interfaces": annotation
-    }
-    found = judge_program([MULTI, in_network(), *networks(), (type_, train)])
+    train = training(1)
+    pods = train[1]["spec"]["template"]["metadata"]
+    pods["annotations"] = {"networking.gke.io/interfaces": annotation}
+    found = judge_program([MULTI, in_network(), *networks(), train])
     reasons = [each for each in found.findings if each.rule == "pod-interfaces"]
     assert [fault in each.message for each in reasons] == [True] * bool(fault)
     assert all(each.severity == "error" for each in reasons)
@@ -167,9 +150,7 @@ def test_pods_that_select_other_nodes_do_not_doubt() -> None:
     assert judge_program([MULTI, in_network(), other, *networks(), selected]).stack is Verdict.FITS
 
 
-def test_a_node_has_what_it_advertises() -> None:
-    nodes = [node("a"), node("b")]
-    nodes[0]["status"]["allocatable"]["networking.gke.io.networks/vpc1.IP"] = "2"
-    for pods, expected in ((2, Verdict.FITS), (3, Verdict.CANNOT_FIT)):
-        found = judge_program([*map(kubernetes, nodes), training(pods)])
-        assert found.stack is expected
+@pytest.mark.parametrize(("pods", "expected"), [(2, Verdict.FITS), (3, Verdict.CANNOT_FIT)])
+def test_a_node_has_what_it_advertises(pods: int, expected: Verdict) -> None:
+    nodes = [node("a", **{"networking.gke.io.networks/vpc1.IP": "2"}), node("b")]
+    assert judge_program([*map(kubernetes, nodes), training(pods)]).stack is expected

@@ -15,35 +15,27 @@ from tests.support import recording
 
 INSTALLER = driver_installer_manifest("cos")
 TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
+H100 = {"type": "nvidia-h100-80gb", "count": 8}
+ON_GPUS = [container(gpu=8)]
 
 
 def inputs(machine: str = "a3-highgpu-8g", **config: Any) -> dict[str, Any]:
-    accelerator = {"type": "nvidia-h100-80gb", "count": 8}
-    gpus = (
-        {"guestAccelerators": [accelerator], "taints": [TAINT]} if machine.startswith("a3") else {}
-    )
+    node = {"machineType": machine, "labels": {"node-type": "training"}}
+    if machine.startswith("a3"):
+        node |= {"guestAccelerators": [H100], "taints": [TAINT]}
     return {
         "name": "train",
         "location": "us-central1",
         "nodeLocations": ["us-central1-a", "us-central1-b"],
         "autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
-        "nodeConfig": {
-            "machineType": machine,
-            "labels": {"node-type": "training"},
-            **gpus,
-            **config,
-        },
+        "nodeConfig": {**node, **config},
     }
 
 
 def test_a_pool_is_a_class_of_nodes() -> None:
     node = from_node_pool(inputs())
-    assert (node.name, node.fewest, node.count, node.zones) == (
-        "train",
-        1,
-        3,
-        ("us-central1-a", "us-central1-b"),
-    )
+    assert (node.name, node.fewest, node.count) == ("train", 1, 3)
+    assert node.zones == ("us-central1-a", "us-central1-b")
     assert node.allocatable[GPU] == 8000
     assert node.labels["node-type"] == "training"
     assert node.labels["cloud.google.com/gke-nodepool"] == "train"
@@ -51,30 +43,25 @@ def test_a_pool_is_a_class_of_nodes() -> None:
     assert node.taints == [{"key": GPU, "value": "present", "effect": "NoSchedule"}]
 
 
+IDENTITY = {"workloadIdentityConfig": {"workloadPool": "p"}}
+LEGACY, ADVANCED = ({"datapathProvider": f"{name}_DATAPATH"} for name in ("LEGACY", "ADVANCED"))
+
+
 def test_what_gke_runs_itself_is_taken_from_the_node() -> None:
-    least = {"datapathProvider": "LEGACY_DATAPATH"}
-    most = {
-        "datapathProvider": "ADVANCED_DATAPATH",
-        "workloadIdentityConfig": {"workloadPool": "p"},
-    }
     alone, full, assumed = (
         from_node_pool(inputs("n2-standard-8"), cluster).allocatable
-        for cluster in (least, most, None)
+        for cluster in (LEGACY, ADVANCED | IDENTITY, None)
     )
     assert alone["cpu"] > full["cpu"] > assumed["cpu"]
     assert alone["pods"] - full["pods"] == 2000  # gke-metadata-server and netd
 
 
 def test_a_pool_without_metadata_server_lacks_label_and_pods() -> None:
-    cluster = {
-        "datapathProvider": "LEGACY_DATAPATH",
-        "workloadIdentityConfig": {"workloadPool": "p"},
-    }
     label = "iam.gke.io/gke-metadata-server-enabled"
-    without = from_node_pool(
-        inputs("n2-standard-8", workloadMetadataConfig={"mode": "GCE_METADATA"}), cluster
+    own = inputs("n2-standard-8", workloadMetadataConfig={"mode": "GCE_METADATA"})
+    without, served = (
+        from_node_pool(pool, LEGACY | IDENTITY) for pool in (own, inputs("n2-standard-8"))
     )
-    served = from_node_pool(inputs("n2-standard-8"), cluster)
     assert (label in without.labels, label in served.labels) == (False, True)
     assert without.allocatable["pods"] - served.allocatable["pods"] == 2000
 
@@ -92,30 +79,19 @@ def test_a_pool_without_metadata_server_lacks_label_and_pods() -> None:
 def test_exactly_one_side_advertises_the_gpus(
     installer: str, opted_out: str, operator: bool, gpus: int
 ) -> None:
-    accelerator = {
-        "type": "nvidia-h100-80gb",
-        "count": 8,
-        "gpuDriverInstallationConfig": {"gpuDriverVersion": installer},
-    }
-    pool = inputs(
-        guestAccelerators=[accelerator],
-        labels={"gke-no-default-nvidia-gpu-device-plugin": opted_out},
-    )
-    assert (
-        from_node_pool(
-            pool, None, Operator().with_daemon_sets([INSTALLER]) if operator else None
-        ).allocatable.get(GPU, 0)
-        == gpus * 1000
-    )
+    driver = {"gpuDriverInstallationConfig": {"gpuDriverVersion": installer}}
+    labels = {"gke-no-default-nvidia-gpu-device-plugin": opted_out}
+    pool = inputs(guestAccelerators=[H100 | driver], labels=labels)
+    declared = Operator().with_daemon_sets([INSTALLER]) if operator else None
+    node = from_node_pool(pool, None, declared)
+    assert node.allocatable.get(GPU, 0) == gpus * 1000
 
 
 def test_partitions_and_sharing_multiply_the_gpus() -> None:
-    accelerator = {"type": "nvidia-h100-80gb", "count": 8, "gpuPartitionSize": "1g.10gb"}
     sharing = {"gpuSharingConfig": {"maxSharedClientsPerGpu": 2}}
-    assert (
-        from_node_pool(inputs(guestAccelerators=[accelerator | sharing])).allocatable[GPU]
-        == 8 * 7 * 2 * 1000
-    )
+    accelerator = H100 | {"gpuPartitionSize": "1g.10gb"} | sharing
+    node = from_node_pool(inputs(guestAccelerators=[accelerator]))
+    assert node.allocatable[GPU] == 8 * 7 * 2 * 1000
 
 
 def test_numbers_of_nodes_per_zone() -> None:
@@ -129,13 +105,15 @@ def test_numbers_of_nodes_per_zone() -> None:
 def test_an_unknown_machine_leaves_workloads_undetermined() -> None:
     node = from_node_pool(inputs(machineType=UNKNOWN))
     assert node.unknown == ("nodeConfig.machineType",)
-    verdicts = judge([deployment("web", 1, template())], [node])
-    assert verdicts.workloads[0].verdict is Verdict.UNDETERMINED
-    (reason,) = verdicts.workloads[0].reasons
-    assert (reason.path, reason.remedy) == (
-        "spec.template.spec",
-        "Give it as a plain value, which is known at preview.",
-    )
+    (found,) = judge([deployment("web", 1, template())], [node]).workloads
+    assert found.verdict is Verdict.UNDETERMINED
+    (reason,) = found.reasons
+    assert reason.path == "spec.template.spec"
+    assert reason.remedy == "Give it as a plain value, which is known at preview."
+
+
+def train(pods: int, name: str = "train", **spec: Any) -> dict[str, Any]:
+    return job(name, pods, template(containers=ON_GPUS, **spec), gang=True)
 
 
 PER_ZONE = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 1}}
@@ -155,21 +133,16 @@ PER_ZONE = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 1}}
 def test_a_total_of_nodes_may_all_be_in_one_zone(
     pods: int, zone: str, more: dict[str, Any], verdict: Verdict
 ) -> None:
-    train = template(containers=[container(gpu=8)], nodeSelector={ZONE: zone})
-    found = judge([job("train", pods, train, gang=True)], [from_node_pool(inputs() | more)])
+    in_zone = train(pods, nodeSelector={ZONE: zone})
+    found = judge([in_zone], [from_node_pool(inputs() | more)])
     assert (found.workloads[0].verdict, found.stack) == (verdict, verdict)
     errors = [finding for finding in found.findings if finding.severity == "error"]
     assert bool(errors) == (verdict is Verdict.CANNOT_FIT)
 
 
 def test_a_pool_that_is_split_over_zones_is_one_in_a_message() -> None:
-    anywhere = job("anywhere", 4, template(containers=[container(gpu=8)]), gang=True)
-    somewhere = job(
-        "somewhere",
-        1,
-        template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-a"}),
-    )
-    found = judge([anywhere, somewhere], [from_node_pool(inputs())]).workloads[0]
+    somewhere = train(1, "somewhere", nodeSelector={ZONE: "us-central1-a"})
+    found = judge([train(4, "anywhere"), somewhere], [from_node_pool(inputs())]).workloads[0]
     assert found.verdict is Verdict.CANNOT_FIT
     (reason,) = found.reasons
     assert "at most 3 nodes" in reason.message
@@ -177,31 +150,17 @@ def test_a_pool_that_is_split_over_zones_is_one_in_a_message() -> None:
 
 
 def test_zones_matter_only_to_those_who_name_them() -> None:
+    """One that names a zone without nodes is among the cases of one zone above."""
     pool = from_node_pool(inputs())
-    train = template(containers=[container(gpu=8)])
-    assert judge([job("train", 3, train, gang=True)], [pool]).stack is Verdict.FITS
-    spreading = template(containers=[container(gpu=8)], topologySpreadConstraints=[spread()])
+    assert judge([train(3)], [pool]).stack is Verdict.FITS
+    spreading = template(containers=ON_GPUS, topologySpreadConstraints=[spread()])
     assert judge([deployment("web", 3, spreading)], [pool]).stack is Verdict.FITS
-    assert (
-        judge(
-            [
-                job(
-                    "train",
-                    1,
-                    template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-c"}),
-                )
-            ],
-            [pool],
-        ).stack
-        is Verdict.CANNOT_FIT
-    )
 
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_stacks_of_the_project_fit(stack: str) -> None:
-    verdicts = judge_program(
-        ((r["type"], r["inputs"]) for r in recording.stack(stack)), rehearsed=True
-    )
+    resources = [(each["type"], each["inputs"]) for each in recording.stack(stack)]
+    verdicts = judge_program(resources, rehearsed=True)
     assert verdicts.workloads
     assert verdicts.stack is Verdict.FITS, verdicts.findings
     assert verdicts.cost.unknown == []

@@ -21,7 +21,7 @@ from ml_foundations.planning.verdict.findings import warning
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.markdown import of_comparison, of_errors, of_verdicts
 
-from tests.factories import Manifest, deployment, pool, template
+from tests.factories import Manifest, deployment, in_namespace, namespaced, pool, quota, template
 from tests.support.obeyed import INVISIBLE, obeyed
 
 HOSTILE = Path(__file__).with_name("hostile")
@@ -97,26 +97,29 @@ def test_a_hostile_name_is_shown(
             assert_plain(text)
 
 
+EVIL = "\n::error::pwn\x1b[31m\u202e\u2028\x85\r\n##vso[task.complete]\u200b<{%x%}>"
+
+
 @pytest.mark.parametrize("place", ["name", "kind", "image", "selector", "namespace"])
+@pytest.mark.parametrize("text", [EVIL, EVIL.lstrip()], ids=["line", "start"])
 def test_hostile_texts_are_shown_in_each_place(
-    place: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    text: str, place: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    evil = "\n::error::pwn\x1b[31m\u202e\u2028\x85\r\n##vso[task.complete]\u200b<{%x%}>"
-    for text in (evil, evil.lstrip()):
-        made = deployment("web", 9, template())
-        match place:
-            case "name" | "namespace":
-                made["metadata"][place] = text
-            case "kind":
-                made["kind"] = text
-            case "image":
-                made["spec"]["template"]["spec"]["containers"][0]["image"] = text
-            case _:
-                made["spec"]["template"]["spec"]["nodeSelector"] = {text: text}
-        file = tmp_path / "a.yaml"
-        file.write_text(yaml.safe_dump_all([made, pool("p", 1)]))
-        for style in ("text", "markdown"):
-            assert not obeyed(judged(capsys, file, "--format", style))
+    made = deployment("web", 9, template())
+    pods = made["spec"]["template"]["spec"]
+    match place:
+        case "name" | "namespace":
+            made["metadata"][place] = text
+        case "kind":
+            made["kind"] = text
+        case "image":
+            pods["containers"][0]["image"] = text
+        case _:
+            pods["nodeSelector"] = {text: text}
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump_all([made, pool("p", 1)]))
+    for style in ("text", "markdown"):
+        assert not obeyed(judged(capsys, file, "--format", style))
 
 
 def test_names_of_files_and_arguments_are_shown(
@@ -241,12 +244,9 @@ def test_a_comment_has_a_bound(text: str, count: int) -> None:
 def test_of_many_quotas_some_are_shown() -> None:
     quotas: list[Manifest] = []
     for index in range(1_500):
-        metadata = {"name": f"quota-{index}", "namespace": f"team-{index}"}
-        spec = {"hard": {"configmaps": "5"}}
-        quotas.append(
-            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
-        )
-        quotas.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        name = f"quota-{index}"
+        objects = quota(name, {"configmaps": "5"}), namespaced("v1", "ConfigMap", name)
+        quotas += [in_namespace(f"team-{index}", each) for each in objects]
     comment = of_verdicts(judge([pool("p", 1), deployment("web", 1, template()), *quotas]))
     assert len(comment) < MOST
     assert "<summary>Quotas and cost, of which 50 are shown</summary>" in comment

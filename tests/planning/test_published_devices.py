@@ -9,6 +9,9 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import (
+    CANNOT,
+    FITS,
+    OPEN,
     Manifest,
     cluster_wide,
     container,
@@ -18,7 +21,6 @@ from tests.factories import (
     template,
 )
 
-FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 API, DRIVER = "resource.k8s.io/v1", "gpu.example.com"
 IS_DRIVER = f'device.driver == "{DRIVER}"'
 
@@ -27,18 +29,18 @@ def of(attribute: str, value: str) -> str:
     return f'device.attributes["{DRIVER}"].{attribute} == {value}'
 
 
+def selectors(*expressions: str) -> list[Manifest]:
+    return [{"cel": {"expression": expression}} for expression in expressions]
+
+
 def device_class(*expressions: str, name: str = DRIVER) -> Manifest:
-    selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    return cluster_wide(API, "DeviceClass", name, spec={"selectors": selectors})
+    return cluster_wide(API, "DeviceClass", name, spec={"selectors": selectors(*expressions)})
 
 
 def devices(count: int, model: str = "big", memory: str = "80Gi") -> list[Manifest]:
     attributes = {"model": {"string": model}, "index": {"int": 7}, "ready": {"bool": True}}
-    capacity = {"memory": {"value": memory}}
-    return [
-        {"name": f"{model}-{number}", "attributes": attributes, "capacity": capacity}
-        for number in range(count)
-    ]
+    facts = {"attributes": attributes, "capacity": {"memory": {"value": memory}}}
+    return [{"name": f"{model}-{number}", **facts} for number in range(count)]
 
 
 def published(on: str, found: list[Manifest], **more: Any) -> Manifest:
@@ -48,9 +50,9 @@ def published(on: str, found: list[Manifest], **more: Any) -> Manifest:
 
 
 def claimed(*expressions: str, name: str = "g", count: int = 1, **more: Any) -> Manifest:
-    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     exact = {"deviceClassName": DRIVER, "count": count} | more
-    exact |= {"selectors": selectors} if selectors else {}
+    if expressions:
+        exact["selectors"] = selectors(*expressions)
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exact}]}}
     return namespaced(API, "ResourceClaimTemplate", name, spec={"spec": spec})
 
@@ -71,7 +73,7 @@ def verdict(*documents: Manifest) -> Verdict:
 
 @pytest.mark.parametrize(
     ("replicas", "count", "expected"),
-    [(4, 1, FITS), (5, 1, CANNOT_FIT), (2, 2, FITS), (3, 2, CANNOT_FIT), (1, 3, CANNOT_FIT)],
+    [(4, 1, FITS), (5, 1, CANNOT), (2, 2, FITS), (3, 2, CANNOT), (1, 3, CANNOT)],
 )
 def test_a_node_has_the_devices_of_its_slices(replicas: int, count: int, expected: Verdict) -> None:
     claim = claimed(count=count)
@@ -82,18 +84,18 @@ def test_a_node_has_the_devices_of_its_slices(replicas: int, count: int, expecte
     ("condition", "replicas", "expected"),
     [
         (of("model", '"big"'), 2, FITS),
-        (of("model", '"big"'), 3, CANNOT_FIT),
+        (of("model", '"big"'), 3, CANNOT),
         (of("model", '"small"'), 4, FITS),
-        (of("model", '"other"'), 1, CANNOT_FIT),
+        (of("model", '"other"'), 1, CANNOT),
         (of("index", "7") + " && " + of("ready", "true"), 6, FITS),
-        (of("ready", "false"), 1, CANNOT_FIT),
+        (of("ready", "false"), 1, CANNOT),
         (f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0', 2, FITS),
-        (f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0', 3, CANNOT_FIT),
+        (f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0', 3, CANNOT),
         # The scheduler gives up at an attribute that a device lacks, or of another type.
-        (of("speed", '"x"'), 1, UNDETERMINED),
-        (of("index", '"7"'), 1, UNDETERMINED),
-        (of("model", '"big"') + " || true", 1, UNDETERMINED),
-        ('device.attributes["other.example.com"].model == "big"', 1, UNDETERMINED),
+        (of("speed", '"x"'), 1, OPEN),
+        (of("index", '"7"'), 1, OPEN),
+        (of("model", '"big"') + " || true", 1, OPEN),
+        ('device.attributes["other.example.com"].model == "big"', 1, OPEN),
     ],
 )
 @pytest.mark.parametrize("in_class", [True, False])
@@ -112,30 +114,28 @@ def test_two_classes_with_the_same_devices_share_them() -> None:
     classes = [device_class(IS_DRIVER), device_class(f"{IS_DRIVER} ", name="other")]
     shared = [*classes, claimed(), other, *TWO_EACH]
     assert verdict(*shared, server(2), server(2, "h", "two")) is FITS
-    assert verdict(*shared, server(2), server(3, "h", "two")) is CANNOT_FIT
+    assert verdict(*shared, server(2), server(3, "h", "two")) is CANNOT
 
 
 def test_overlapping_classes_are_undetermined() -> None:
     big = claimed(of("model", '"big"'), name="h")
     slices = [published("a", devices(2) + devices(2, "small")), published("b", [])]
-    assert verdict(device_class(IS_DRIVER), claimed(), big, server(1), *slices) is UNDETERMINED
+    assert verdict(device_class(IS_DRIVER), claimed(), big, server(1), *slices) is OPEN
 
 
 def allocation(device: str, **more: Any) -> Manifest:
     result = {"driver": DRIVER, "pool": "a", "device": device, "request": "gpu"} | more
     status = {"allocation": {"devices": {"results": [result]}}}
-    spec = section_of(claimed())
-    return namespaced(API, "ResourceClaim", device, spec=spec, status=status)
+    return namespaced(API, "ResourceClaim", device, spec=OF_CLAIM, status=status)
 
 
-def section_of(claim: Manifest) -> Manifest:
-    return claim["spec"]["spec"]
+OF_CLAIM = claimed()["spec"]["spec"]
+SHOWN = [device_class(IS_DRIVER), claimed(), *TWO_EACH]
 
 
 def test_claims_have_devices_already() -> None:
-    shown = [device_class(IS_DRIVER), claimed(), *TWO_EACH, allocation("big-0")]
-    assert verdict(*shown, server(3)) is FITS
-    assert verdict(*shown, server(4)) is CANNOT_FIT
+    assert verdict(*SHOWN, allocation("big-0"), server(3)) is FITS
+    assert verdict(*SHOWN, allocation("big-0"), server(4)) is CANNOT
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_claims_have_devices_already() -> None:
 )
 def test_slices_that_are_not_followed_are_undetermined(change: Manifest) -> None:
     slices = [published("a", devices(2), **change)]
-    assert verdict(device_class(IS_DRIVER), claimed(), server(1), *slices) is UNDETERMINED
+    assert verdict(device_class(IS_DRIVER), claimed(), server(1), *slices) is OPEN
 
 
 def test_an_old_generation_of_a_pool_does_not_count() -> None:
@@ -161,7 +161,7 @@ def test_an_old_generation_of_a_pool_does_not_count() -> None:
     slices = [published("a", devices(8)), published("a", devices(1), pool=newer)]
     slices[1]["metadata"]["name"] = "newer"
     assert verdict(device_class(IS_DRIVER), claimed(), server(1), *slices) is FITS
-    assert verdict(device_class(IS_DRIVER), claimed(), server(2), *slices) is CANNOT_FIT
+    assert verdict(device_class(IS_DRIVER), claimed(), server(2), *slices) is CANNOT
 
 
 @pytest.mark.parametrize(
@@ -169,16 +169,15 @@ def test_an_old_generation_of_a_pool_does_not_count() -> None:
     [
         claimed(name="h", deviceClassName="absent"),
         claimed(name="h") | {"spec": {"spec": {"devices": {"requests": [{"firstAvailable": []}]}}}},
-        namespaced(API, "ResourceClaim", "h", spec=section_of(claimed())),
+        namespaced(API, "ResourceClaim", "h", spec=OF_CLAIM),
         allocation("big-0", adminAccess=True),
     ],
 )
 def test_claims_that_are_not_followed_are_undetermined(other: Manifest) -> None:
-    shown = [device_class(IS_DRIVER), claimed(), *TWO_EACH]
-    assert verdict(*shown, copy.deepcopy(other), server(1)) is UNDETERMINED
+    assert verdict(*SHOWN, copy.deepcopy(other), server(1)) is OPEN
 
 
 def test_without_slices_or_class_nothing_is_known() -> None:
-    assert verdict(device_class(IS_DRIVER), claimed(), server(1)) is UNDETERMINED
-    assert verdict(claimed(), server(1), *TWO_EACH) is UNDETERMINED
-    assert verdict(device_class(), claimed(), server(1), *TWO_EACH) is UNDETERMINED
+    assert verdict(device_class(IS_DRIVER), claimed(), server(1)) is OPEN
+    assert verdict(claimed(), server(1), *TWO_EACH) is OPEN
+    assert verdict(device_class(), claimed(), server(1), *TWO_EACH) is OPEN

@@ -7,9 +7,20 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
-from tests.factories import GPU, Manifest, container, node, quota, template
+from tests.factories import (
+    CANNOT,
+    FITS,
+    GPU,
+    OPEN,
+    Manifest,
+    container,
+    namespace,
+    namespaced,
+    node,
+    quota,
+    template,
+)
 
-FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 KINDS = pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 OWNED = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
 
@@ -23,8 +34,20 @@ def ray(kind: str, replicas: int = 1, hosts: int = 1, head: int = 0, **group: An
     cluster = {"headGroupSpec": {"template": pods(head)}, "workerGroupSpecs": groups}
     own = {"entrypoint": "e", "shutdownAfterJobFinishes": True} if kind == "RayJob" else {}
     spec = cluster if kind == "RayCluster" else {OWNED[kind]: cluster, **own}
-    made = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": "r", "namespace": "team"}}
-    return made | {"spec": spec}
+    return namespaced("ray.io/v1", kind, "r", spec=spec)
+
+
+def with_head_alone(kind: str) -> Manifest:
+    """One without workers, whose head no submitter joins."""
+    made = ray(kind, 0)
+    if kind == "RayJob":
+        made["spec"]["submissionMode"] = "HTTPMode"
+    return made
+
+
+def head_of(made: Manifest) -> Manifest:
+    """The container of the head."""
+    return cluster_of(made)["headGroupSpec"]["template"]["spec"]["containers"][0]
 
 
 def cluster_of(made: Manifest) -> Manifest:
@@ -43,7 +66,7 @@ def verdict(*documents: Manifest) -> Verdict:
 @KINDS
 @pytest.mark.parametrize(
     ("replicas", "hosts", "free", "expected"),
-    [(2, 1, 2, FITS), (2, 1, 1, CANNOT_FIT), (2, 2, 4, FITS), (2, 2, 3, CANNOT_FIT)],
+    [(2, 1, 2, FITS), (2, 1, 1, CANNOT), (2, 2, 4, FITS), (2, 2, 3, CANNOT)],
 )
 def test_each_replica_has_its_hosts(
     kind: str, replicas: int, hosts: int, free: int, expected: Verdict
@@ -53,7 +76,7 @@ def test_each_replica_has_its_hosts(
 
 @KINDS
 def test_the_bounds_of_a_group_decide(kind: str) -> None:
-    assert verdict(ray(kind, 1, minReplicas=3), *nodes(2)) is CANNOT_FIT
+    assert verdict(ray(kind, 1, minReplicas=3), *nodes(2)) is CANNOT
     assert verdict(ray(kind, 5, maxReplicas=2), *nodes(2)) is FITS
     assert verdict(ray(kind, 5, suspend=True), *nodes(1)) is FITS
 
@@ -61,7 +84,7 @@ def test_the_bounds_of_a_group_decide(kind: str) -> None:
 @KINDS
 def test_a_head_may_need_gpus(kind: str) -> None:
     assert verdict(ray(kind, 1, head=8), *nodes(2)) is FITS
-    assert verdict(ray(kind, 1, head=8), *nodes(1)) is CANNOT_FIT
+    assert verdict(ray(kind, 1, head=8), *nodes(1)) is CANNOT
 
 
 @KINDS
@@ -73,17 +96,14 @@ def test_a_quota_counts_pods_and_services(kind: str) -> None:
     assert verdict(made, quota(hard=hard), *nodes(2)) is FITS
     for name in hard:
         less = hard | {name: str(int(hard[name]) - 1)}
-        assert verdict(made, quota(hard=less), *nodes(2)) is CANNOT_FIT, name
-    assert verdict(ray(kind, 1, 2), quota(hard=hard), *nodes(2)) is CANNOT_FIT, "a headless Service"
+        assert verdict(made, quota(hard=less), *nodes(2)) is CANNOT, name
+    assert verdict(ray(kind, 1, 2), quota(hard=hard), *nodes(2)) is CANNOT, "a headless Service"
 
 
 def test_jobs_that_end_leave_room_to_others() -> None:
-    first, second = ray("RayJob", 2), ray("RayJob", 2)
-    second["metadata"] = {"name": "s", "namespace": "team"}
-    for job in (first, second):
-        job["metadata"]["labels"] = {}
-    assert verdict(first, *nodes(2)) is FITS
-    assert verdict(ray("RayCluster", 2), second, *nodes(2)) is not FITS
+    assert verdict(ray("RayJob", 2), *nodes(2)) is FITS
+    other = namespaced("ray.io/v1", "RayJob", "s", spec=ray("RayJob", 2)["spec"])
+    assert verdict(ray("RayCluster", 2), other, *nodes(2)) is not FITS
 
 
 @pytest.mark.parametrize("field", ["replicas", "numOfHosts", "template", "groups"])
@@ -95,71 +115,59 @@ def test_a_value_that_is_not_known_is_undetermined(kind: str, field: str) -> Non
         spec["workerGroupSpecs"] = UNKNOWN
     else:
         spec["workerGroupSpecs"][0][field] = UNKNOWN
-    assert verdict(made, *nodes(1)) is UNDETERMINED
+    assert verdict(made, *nodes(1)) is OPEN
 
 
 @KINDS
 def test_what_planning_does_not_follow_is_undetermined(kind: str) -> None:
     made = ray(kind)
     cluster_of(made)["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
-    assert verdict(made, *nodes(4)) is UNDETERMINED
+    assert verdict(made, *nodes(4)) is OPEN
 
 
 @KINDS
 @pytest.mark.parametrize(
     ("options", "free", "expected"),
     [
-        ({}, "2499m", CANNOT_FIT),
+        ({}, "2499m", CANNOT),
         ({}, "2500m", FITS),
-        ({"resources": {"requests": {"cpu": "1"}}}, "2999m", CANNOT_FIT),
+        ({"resources": {"requests": {"cpu": "1"}}}, "2999m", CANNOT),
         ({"resources": {"requests": {"cpu": "1"}}}, "3", FITS),
-        ({"resources": UNKNOWN}, "3", UNDETERMINED),
+        ({"resources": UNKNOWN}, "3", OPEN),
         ({"idleTimeoutSeconds": 60, "version": "v2"}, "2500m", FITS),
     ],
 )
 def test_an_autoscaler_runs_next_to_the_head(
     kind: str, options: Manifest, free: str, expected: Verdict
 ) -> None:
-    made = ray(kind, 0)
-    cluster = cluster_of(made)
-    resources = {"requests": {"cpu": "2"}}
-    cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] = resources
-    small = node("n", gpu=8)
-    small["status"]["allocatable"]["cpu"] = free
-    if kind == "RayJob":
-        made["spec"]["submissionMode"] = "HTTPMode"
+    made, small = with_head_alone(kind), node("n", gpu=8, cpu=free)
+    head_of(made)["resources"] = {"requests": {"cpu": "2"}}
     assert verdict(made, small) is FITS
-    cluster |= {"enableInTreeAutoscaling": True, "autoscalerOptions": options}
+    cluster_of(made).update(enableInTreeAutoscaling=True, autoscalerOptions=options)
     assert verdict(made, small) is expected
+
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 @KINDS
 def test_an_autoscaler_must_meet_the_pod_security_of_its_namespace(kind: str) -> None:
-    made = ray(kind, 0)
-    level = {"pod-security.kubernetes.io/enforce": "restricted"}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "team", "labels": level},
-    }
-    context = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    head = cluster_of(made)["headGroupSpec"]["template"]["spec"]["containers"][0]
-    head["securityContext"] = context
-    if kind == "RayJob":
-        made["spec"]["submissionMode"] = "HTTPMode"
-    assert verdict(made, namespace, *nodes(1)) is FITS
+    team = namespace("team", {"pod-security.kubernetes.io/enforce": "restricted"})
+    made = with_head_alone(kind)
+    head_of(made)["securityContext"] = RESTRICTED
+    assert verdict(made, team, *nodes(1)) is FITS
     cluster_of(made)["enableInTreeAutoscaling"] = True
-    assert verdict(made, namespace, *nodes(1)) is CANNOT_FIT
-    cluster_of(made)["autoscalerOptions"] = {"securityContext": context}
-    assert verdict(made, namespace, *nodes(1)) is FITS
+    assert verdict(made, team, *nodes(1)) is CANNOT
+    cluster_of(made)["autoscalerOptions"] = {"securityContext": RESTRICTED}
+    assert verdict(made, team, *nodes(1)) is FITS
 
 
-@pytest.mark.parametrize(("size", "expected"), [("1499m", CANNOT_FIT), ("1500m", FITS)])
+@pytest.mark.parametrize(("size", "expected"), [("1499m", CANNOT), ("1500m", FITS)])
 def test_a_submitter_may_run_next_to_the_head(size: str, expected: Verdict) -> None:
     made = ray("RayJob", 0)
     made["spec"]["submissionMode"] = "SidecarMode"
@@ -171,7 +179,7 @@ def test_a_submitter_may_run_next_to_the_head(size: str, expected: Verdict) -> N
 
 
 @pytest.mark.parametrize(
-    ("strategy", "expected"), [("None", FITS), ("NewClusterWithIncrementalUpgrade", UNDETERMINED)]
+    ("strategy", "expected"), [("None", FITS), ("NewClusterWithIncrementalUpgrade", OPEN)]
 )
 def test_incremental_upgrades_of_a_service_are_undetermined(
     strategy: str, expected: Verdict
@@ -183,7 +191,7 @@ def test_incremental_upgrades_of_a_service_are_undetermined(
 
 def test_a_submitter_has_the_operators_requests() -> None:
     made = ray("RayJob", 0)
-    for size, expected in (("499m", CANNOT_FIT), ("600m", FITS)):
+    for size, expected in (("499m", CANNOT), ("600m", FITS)):
         small = node("n", gpu=8)
         small["status"]["allocatable"]["cpu"] = size
         assert verdict(made, small) is expected, size

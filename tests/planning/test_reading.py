@@ -19,37 +19,19 @@ from ml_foundations.planning.verdict.program import judge_documents
 from tests.factories import namespaced, node, pool, template
 from tests.support.checkout import CHECKOUT
 
+TEXTS = (
+    *("1:30", "1:30.5", "-1:30:00", "1:1:1:1.5", "2026-01-01", "2026-13-45", "=", "yEs", "y", "n"),
+    *("N", "0x", "0o8", "0b2", "_1", "1e", ".", "1.2.3", "1e999"),
+)
 SCALARS: dict[str, Any] = {
     **dict.fromkeys(("yes", "Yes", "On", "true", "TRUE", "!!bool yes"), True),
     **dict.fromkeys(("no", "NO", "off", "False", "!!bool off"), False),
     **dict.fromkeys(("~", "null", "", "!!null ~"), None),
     **dict.fromkeys(("017", "0o17", "0xF", "0b1111", "15", "+15", "1_5", "!!int 15"), 15),
     **dict.fromkeys(("1e3", "1000.", "1_000.0", "!!float 1000"), 1000.0),
-    **{
-        text: text
-        for text in (
-            *(
-                "1:30",
-                "1:30.5",
-                "-1:30:00",
-                "1:1:1:1.5",
-                "2026-01-01",
-                "2026-13-45",
-                "=",
-                "yEs",
-                "y",
-                "n",
-                "N",
-            ),
-            *("0x", "0o8", "0b2", "_1", "1e", ".", "1.2.3", "1e999"),
-        )
-    },
-    "08": 8.0,
-    ".5": 0.5,
-    "-0b1": -1,
-    "18446744073709551616": 2**64,
-    "!!str 5": "5",
-    "!!timestamp 2026-01-01": "2026-01-01",
+    **{text: text for text in TEXTS},
+    **{"08": 8.0, ".5": 0.5, "-0b1": -1, "18446744073709551616": 2**64},
+    **{"!!str 5": "5", "!!timestamp 2026-01-01": "2026-01-01"},
 }
 """What sigs.k8s.io/yaml v1.6.0 makes of texts."""
 NO_VALUES = (
@@ -70,9 +52,8 @@ def test_scalars_are_those_of_kubernetes(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["1:30", "1:1.5", ":".join("1" * 300_000)])
 def test_a_number_of_base_60_is_text(text: str) -> None:
-    [found] = read(
-        f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, data: {{x: {text}}}}}", "f"
-    )
+    head = "apiVersion: v1, kind: ConfigMap, metadata: {name: a}"
+    [found] = read(f"{{{head}, data: {{x: {text}}}}}", "f")
     assert found["data"]["x"] == text
 
 
@@ -98,9 +79,8 @@ def test_an_error_has_its_line() -> None:
 
 
 def test_keys_are_text_as_kubectl_makes_them() -> None:
-    assert reading.documents("{yes: 1, 2: 1, 08: 1, 1.50: 1, 1:30: 1}") == [
-        dict.fromkeys(("true", "2", "8", "1.5", "1:30"), 1)
-    ]
+    [found] = reading.documents("{yes: 1, 2: 1, 08: 1, 1.50: 1, 1:30: 1}")
+    assert found == dict.fromkeys(("true", "2", "8", "1.5", "1:30"), 1)
 
 
 def test_numbers_as_keys_that_have_the_same_hash_take_no_longer() -> None:
@@ -146,15 +126,8 @@ LAUGHS = "a: &a [1,2]\n" + "".join(
 )
 UNREADABLE = (
     *("resources: !!bool foo", 'resources: !!int ""', "resources: !!timestamp 2020-99-99", LAUGHS),
-    *(
-        "resources: " + "[" * 5000,
-        "resources: [[1]]",
-        "resources: 3",
-        "[1]",
-        "a: 1\n---\nb: 1",
-        "text",
-    ),
-    *("resources: {excludeResourcePrefixes: [1]}", "resources: {transformations: [[1]]}"),
+    *("resources: " + "[" * 5000, "resources: [[1]]", "resources: 3", "[1]", "a: 1\n---\nb: 1"),
+    *("text", "resources: {excludeResourcePrefixes: [1]}", "resources: {transformations: [[1]]}"),
     *("integrations: {frameworks: [{a: 1}]}", "integrations: [1]", "resources: 1:1:1", "{"),
 )
 
@@ -192,15 +165,12 @@ DEEP = "[" * 100_000
 
 def test_json_in_annotations_and_secrets_is_bounded() -> None:
     pods = template()
-    pods["metadata"] = {
-        **pods.get("metadata", {}),
-        "annotations": {"networking.gke.io/interfaces": DEEP},
-    }
+    pods["metadata"]["annotations"] = {"networking.gke.io/interfaces": DEEP}
     job = namespaced("batch/v1", "Job", "j", spec={"template": pods})
     assert any("is not JSON" in found.message for found in judge([job, pool("p", 1)]).findings)
-    for fields in ({"stringData": {".dockerconfigjson": DEEP}},):
-        secret = namespaced("v1", "Secret", "s", type="kubernetes.io/dockerconfigjson", **fields)
-        assert judge([secret, node("a")]).exit_code != 0
+    fields = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": DEEP}}
+    secret = namespaced("v1", "Secret", "s", **fields)
+    assert judge([secret, node("a")]).exit_code != 0
     assert topology_requests._layers({topology_requests.labels.KUEUE_SLICES: DEEP}) == []
     assert "json" in " ".join(constraints.names())
 
@@ -231,24 +201,23 @@ READERS = {
 PARSERS = {"load", "load_all", "loads", "parse", "safe_load", "safe_load_all", "compose", "scan"}
 
 
+def parses(file: Path) -> bool:
+    """Return whether a module calls a parser of YAML or JSON."""
+    for call in ast.walk(ast.parse(file.read_text())):
+        of = call.value if isinstance(call, ast.Attribute) else None
+        is_parser = isinstance(of, ast.Name) and of.id in ("yaml", "json")
+        if isinstance(call, ast.Attribute) and is_parser and call.attr in PARSERS:
+            return True
+    return False
+
+
 def test_whatever_others_write_is_read_by_the_reader() -> None:
+    """The keys of the table are thereby files that exist."""
     root = CHECKOUT / "components" / "ml_foundations"
-    found: set[str] = set()
-    for file in root.rglob("*.py"):
-        for call in ast.walk(ast.parse(file.read_text())):
-            of = call.value if isinstance(call, ast.Attribute) else None
-            is_parser = isinstance(of, ast.Name) and of.id in ("yaml", "json")
-            if isinstance(call, ast.Attribute) and is_parser and call.attr in PARSERS:
-                found.add(str(file.relative_to(root)))
-    assert found == READERS.keys()
+    assert {str(file.relative_to(root)) for file in root.rglob("*.py") if parses(file)} == (
+        READERS.keys()
+    )
     others = [*(CHECKOUT / "policy").glob("*.py"), *(CHECKOUT / "stacks").glob("*.py")]
-    uses = {
-        path.name
-        for path in others
-        if "yaml." in path.read_text() or "json.load" in path.read_text()
-    }
+    texts = {path.name: path.read_text() for path in others}
+    uses = {name for name, text in texts.items() if "yaml." in text or "json.load" in text}
     assert uses <= {"defaults.py"}  # a copy of its own values
-
-
-def test_no_list_of_readers_is_out_of_date() -> None:
-    assert all((Path(CHECKOUT, "components/ml_foundations") / name).exists() for name in READERS)

@@ -8,9 +8,19 @@ from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import Manifest, container, job, namespaced, node, template
+from tests.factories import (
+    Manifest,
+    container,
+    in_namespace,
+    job,
+    namespace,
+    namespaced,
+    node,
+    resource,
+    template,
+)
 
-TEAM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+TEAM = namespace()
 MACHINES: list[Resource] = [
     (CLUSTER, {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}),
     (NODE_POOL, {"name": "p", "location": "us-central1-a", "nodeCount": 1, "nodeConfig": {"machineType": "n2-standard-8"}}),
@@ -20,13 +30,12 @@ SECRET = namespaced("v1", "Secret", "hugging-face")
 
 
 def kubernetes(*manifests: Manifest) -> list[Resource]:
-    return [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in manifests]
+    return [*map(resource, manifests)]
 
 
 def train(**spec: Any) -> Manifest:
-    return job(
-        "train", 1, template(containers=[container(cpu=1) | spec.pop("container", {})], **spec)
-    )
+    main = container(cpu=1) | spec.pop("container", {})
+    return job("train", 1, template(containers=[main], **spec))
 
 
 def in_program(*manifests: Manifest) -> Verdicts:
@@ -34,9 +43,11 @@ def in_program(*manifests: Manifest) -> Verdicts:
 
 
 def told(verdicts: Verdicts) -> list[tuple[str, str, str]]:
-    return [
-        (f.rule, f.severity, f.path) for f in verdicts.findings if f.rule in ("reference", "secret")
-    ]
+    found = [each for each in verdicts.findings if each.rule in ("reference", "secret")]
+    return [(each.rule, each.severity, each.path) for each in found]
+
+
+SETTINGS = namespaced("v1", "ConfigMap", "settings", data={})
 
 
 @pytest.mark.parametrize(
@@ -57,27 +68,20 @@ def test_what_pods_name_exists(manifest: Manifest, rule: str, path: str) -> None
 
 
 def test_a_namespace_with_a_typo_names_the_nearest() -> None:
-    pods = train(container={"envFrom": READS})
-    pods["metadata"]["namespace"] = "teem"
+    pods = in_namespace("teem", train(container={"envFrom": READS}))
     (found,) = [each for each in in_program(pods).findings if each.rule in ("reference", "secret")]
-    assert (
-        found.message
-        == "namespace names the Namespace teem, which is not declared: did you mean team?"
-    )
+    missing = "namespace names the Namespace teem, which is not declared"
+    assert found.message == f"{missing}: did you mean team?"
     assert found.remedy == "Write team, or declare the Namespace teem."
 
 
-@pytest.mark.parametrize("namespace", ["default", "kube-system", "gke-managed-system", UNKNOWN])
-def test_namespaces_that_every_cluster_has(namespace: Any) -> None:
-    settings = namespaced("v1", "ConfigMap", "settings", data={})
-    settings["metadata"]["namespace"] = namespace
-    assert told(in_program(settings)) == []
+@pytest.mark.parametrize("name", ["default", "kube-system", "gke-managed-system", UNKNOWN])
+def test_namespaces_that_every_cluster_has(name: Any) -> None:
+    assert told(in_program(in_namespace(name, SETTINGS))) == []
 
 
 def test_an_object_of_a_namespace_that_is_not_declared() -> None:
-    settings = namespaced("v1", "ConfigMap", "settings", data={})
-    settings["metadata"]["namespace"] = "teem"
-    verdicts = in_program(settings)
+    verdicts = in_program(in_namespace("teem", SETTINGS))
     assert told(verdicts) == [("reference", "error", "metadata.namespace")]
     assert verdicts.stack is Verdict.CANNOT_FIT
 
@@ -110,33 +114,25 @@ def test_what_somebody_may_make_is_not_certain(maker: Manifest) -> None:
 
 
 def test_manifests_that_show_namespaces_show_all() -> None:
-    pods = train(serviceAccountName="trainer")
-    pods["metadata"]["namespace"] = "teem"
-    assert told(judge_documents([node("n"), TEAM, pods])) == [
-        ("reference", "error", "metadata.namespace")
-    ]
+    pods = in_namespace("teem", train(serviceAccountName="trainer"))
+    found = told(judge_documents([node("n"), TEAM, pods]))
+    assert found == [("reference", "error", "metadata.namespace")]
     assert told(judge_documents([node("n"), pods])) == []
 
 
 def test_another_cluster_may_have_other_namespaces() -> None:
-    pods = train()
-    pods["metadata"]["namespace"] = "teem"
-    assert told(judge_program(kubernetes(TEAM, pods))) == [
-        ("reference", "warning", "metadata.namespace")
-    ]
+    pods = in_namespace("teem", train())
+    found = told(judge_program(kubernetes(TEAM, pods)))
+    assert found == [("reference", "warning", "metadata.namespace")]
     assert told(judge_program(kubernetes(pods))) == []
 
 
 def test_queue_and_rank_of_a_job_exist() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "nope"}
     queued = train()
-    queued["metadata"]["labels"] = {
-        "kueue.x-k8s.io/queue-name": "q",
-        "kueue.x-k8s.io/priority-class": "nope",
-    }
+    queued["metadata"]["labels"] = labels
     paths = [path for _, severity, path in told(in_program(queued)) if severity == "error"]
-    assert paths == [
-        f"metadata.labels.kueue.x-k8s.io/{key}" for key in ("queue-name", "priority-class")
-    ]
+    assert paths == [f"metadata.labels.{key}" for key in labels]
 
 
 def test_an_accepted_reference_is_shown_and_decides_nothing() -> None:

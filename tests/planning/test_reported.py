@@ -15,11 +15,25 @@ _CLUSTERS = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClu
 _REDIS = [{"name": "RAY_REDIS_ADDRESS", "value": "redis:6379"}]
 
 
-def _judged(case: str, change: Callable[[dict[str, Any]], object]) -> Verdicts:
+def _judged(case: str, change: Callable[[dict[str, Any]], object] | None = None) -> Verdicts:
     """Return the verdicts of a case after a change of its objects, by kind."""
     objects = [*yaml.safe_load_all((_CASES / f"{case}.yaml").read_text())]
-    change({each["kind"]: each for each in objects})
+    if change:
+        change({each["kind"]: each for each in objects})
     return judge_documents(read(yaml.safe_dump_all(objects), case))
+
+
+def _judged_with(case: str, kind: str, path: str, value: Any) -> Verdicts:
+    """Return the verdicts of a case after a field of its object of a kind has another value."""
+
+    def change(objects: dict[str, Any]) -> None:
+        *keys, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+        holder = objects[kind]
+        for key in keys:
+            holder = holder[key]
+        holder[last] = value
+
+    return _judged(case, change)
 
 
 @pytest.mark.parametrize("kind", _CLUSTERS)
@@ -59,27 +73,24 @@ def test_redis_needs_fault_tolerance(
     ],
 )
 def test_the_timeout_of_a_ray_service_is_a_positive_time(value: str, is_accepted: bool) -> None:
-    key = "ray.io/initializing-timeout"
-    found = _judged(
-        "ray-service-timeout-in-words",
-        lambda objects: objects["RayService"]["metadata"].update(annotations={key: value}),
-    )
+    case, annotations = "ray-service-timeout-in-words", {"ray.io/initializing-timeout": value}
+    found = _judged_with(case, "RayService", "metadata.annotations", annotations)
     assert (found.stack == "fits") == is_accepted
 
 
-@pytest.mark.parametrize("field", ["accessModes", "resources", "resources.requests.storage"])
+@pytest.mark.parametrize(
+    ("parent", "key"),
+    [("", "accessModes"), ("", "resources"), ("resources.requests", "storage")],
+    ids=["accessModes", "resources", "storage"],
+)
 @pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
-def test_claim_templates_are_whole(kind: str, field: str) -> None:
+def test_claim_templates_are_whole(kind: str, parent: str, key: str) -> None:
     def change(objects: dict[str, Any]) -> None:
         group = objects["LeaderWorkerSet"]
         template = group["spec"]["leaderWorkerTemplate"]
         claim = template["volumeClaimTemplates"][0]["spec"]
         claim["accessModes"] = ["ReadWriteOnce"]
-        *above, last = field.split(".")
-        holder = claim
-        for key in above:
-            holder = holder[key]
-        del holder[last]
+        del (claim["resources"]["requests"] if parent else claim)[key]
         if kind == "StatefulSet":
             labels = {"app": "big"}
             pods = {**template["workerTemplate"], "metadata": {"labels": labels}}
@@ -89,7 +100,11 @@ def test_claim_templates_are_whole(kind: str, field: str) -> None:
 
     found = _judged("leader-worker-set-claims-without-modes", change)
     assert {each.rule for each in found.findings if each.is_error} == {"invalid"}
+    field = f"{parent}.{key}".lstrip(".")
     assert any(f"volumeClaimTemplates[0].spec.{field}" in each.path for each in found.findings)
+
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +113,8 @@ def test_claim_templates_are_whole(kind: str, field: str) -> None:
         (None, ""),
         ([], ""),
         ([{"type": "Ready", "status": "True"}], ""),
-        ([{"type": "Ready", "status": "False"}], "node.kubernetes.io/not-ready:NoSchedule"),
-        ([{"type": "Ready", "status": "Unknown"}], "node.kubernetes.io/unreachable:NoSchedule"),
+        ([{"type": "Ready", "status": "False"}], NOT_READY),
+        ([{"type": "Ready", "status": "Unknown"}], UNREACHABLE),
         ([{"type": "MemoryPressure", "status": "False"}], ""),
     ],
 )
@@ -109,7 +124,7 @@ def test_a_node_takes_pods_by_its_condition(conditions: Any, taint: str, tolerat
         objects["Node"]["status"]["conditions"] = conditions
         spec = objects["Deployment"]["spec"]["template"]["spec"]
         if tolerates:
-            key = taint.partition(":")[0] or "example.com/other"
+            key = taint or "example.com/other"
             spec["tolerations"] = [*spec.get("tolerations", ()), {"key": key, "operator": "Exists"}]
 
     found = _judged("node-not-ready", change)
@@ -119,21 +134,17 @@ def test_a_node_takes_pods_by_its_condition(conditions: Any, taint: str, tolerat
 
 
 def test_kueue_ignores_nodes_that_are_not_ready_whatever_pods_tolerate() -> None:
-    def change(objects: dict[str, Any]) -> None:
-        objects["Job"]["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
-
-    found = _judged("topology-node-not-ready", change)
+    path, all_taints = "spec.template.spec.tolerations", [{"operator": "Exists"}]
+    found = _judged_with("topology-node-not-ready", "Job", path, all_taints)
     assert "queue-topology" in {each.rule for each in found.findings if each.is_error}
 
 
-@pytest.mark.parametrize("case", ["jobset-long-name", "train-job-long-name"])
-def test_the_name_that_is_too_long_is_the_one_that_is_named(case: str) -> None:
-    def shorten(objects: dict[str, Any]) -> None:
-        kind = "JobSet" if "JobSet" in objects else "TrainJob"
-        objects[kind]["metadata"]["name"] = "a"
-
-    assert _judged(case, lambda objects: None).findings[0].path == "metadata.name"
-    assert _judged(case, shorten).stack == "fits"
+@pytest.mark.parametrize(
+    ("case", "kind"), [("jobset-long-name", "JobSet"), ("train-job-long-name", "TrainJob")]
+)
+def test_the_name_that_is_too_long_is_the_one_that_is_named(case: str, kind: str) -> None:
+    assert _judged(case).findings[0].path == "metadata.name"
+    assert _judged_with(case, kind, "metadata.name", "a").stack == "fits"
 
 
 def test_a_job_with_a_longer_name_than_its_set_is_named() -> None:
@@ -146,9 +157,7 @@ def test_a_job_with_a_longer_name_than_its_set_is_named() -> None:
 
 
 def test_no_message_has_an_empty_field() -> None:
-    found = _judged(
-        "train-job-long-name", lambda objects: objects["TrainJob"]["metadata"].update(name="a.b")
-    )
+    found = _judged_with("train-job-long-name", "TrainJob", "metadata.name", "a.b")
     assert found.findings and not [each for each in found.findings if "  " in each.message]
 
 
@@ -160,25 +169,24 @@ def test_no_message_has_an_empty_field() -> None:
     ],
 )
 def test_a_patched_train_job_has_one_cause(field: dict[str, Any]) -> None:
-    def change(objects: dict[str, Any]) -> None:
-        patch = objects["TrainJob"]["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
-        job = patch["template"]["spec"]["replicatedJobs"][0]
-        job["template"]["spec"]["template"]["spec"] = {"containers": [{"name": "node", **field}]}
-
-    [finding] = _judged("train-job-patched", change).findings
+    job = "spec.runtimePatches.0.trainingRuntimeSpec.template.spec.replicatedJobs.0"
+    path, pods = f"{job}.template.spec.template.spec", {"containers": [{"name": "node", **field}]}
+    [finding] = _judged_with("train-job-patched", "TrainJob", path, pods).findings
     assert "spec.runtimePatches change what its runtime makes" in finding.message
     assert "TrainJob.trainer" not in f"{finding}"
 
 
 @pytest.mark.parametrize(
-    ("unavailable", "rules"), [(None, ["rollout-disk"]), (0, ["rollout-disk"]), (1, [])]
+    ("rolling", "rules"),
+    [
+        ({}, ["rollout-disk"]),
+        ({"maxUnavailable": 0}, ["rollout-disk"]),
+        ({"maxUnavailable": 1}, []),
+    ],
 )
-def test_a_rollout_waits_for_a_claim_of_one_pod(unavailable: Any, rules: list[str]) -> None:
-    def change(objects: dict[str, Any]) -> None:
-        rolling = {} if unavailable is None else {"maxUnavailable": unavailable}
-        objects["Deployment"]["spec"]["strategy"] = {"rollingUpdate": rolling}
-
-    found = _judged("rollout-keeps-claim-of-one-pod", change)
+def test_a_rollout_waits_for_a_claim_of_one_pod(rolling: Any, rules: list[str]) -> None:
+    case, strategy = "rollout-keeps-claim-of-one-pod", {"rollingUpdate": rolling}
+    found = _judged_with(case, "Deployment", "spec.strategy", strategy)
     assert [each.rule for each in found.findings] == rules
 
 
@@ -190,37 +198,30 @@ def test_a_rollout_waits_for_a_claim_of_one_pod(unavailable: Any, rules: list[st
     ],
 )
 def test_what_claims_lack_is_named(case: str, missing: str) -> None:
-    [finding] = _judged(case, lambda objects: None).findings
+    [finding] = _judged(case).findings
     assert missing in finding.message
 
 
 @pytest.mark.parametrize("case", ["dra-selectors-match-none", "dra-count-above-node"])
 def test_messages_name_devices_as_their_claims_do(case: str) -> None:
-    [finding] = _judged(case, lambda objects: None).findings
+    [finding] = _judged(case).findings
     assert "deviceclass." not in f"{finding}"
 
 
 @pytest.mark.parametrize("levels", [[], "x", [{}], [{"nodeLabel": ""}], None])
 def test_a_topology_without_levels_is_no_topology(levels: Any) -> None:
-    found = _judged(
-        "topology-without-levels", lambda objects: objects["Topology"]["spec"].update(levels=levels)
-    )
+    found = _judged_with("topology-without-levels", "Topology", "spec.levels", levels)
     assert found.stack != "fits"
 
 
 @pytest.mark.parametrize("value", [[], ["x"], {"x": 5}, 5, None])
 def test_a_slice_of_no_node_is_not_followed(value: Any) -> None:
-    found = _judged(
-        "dra-slice-of-many-nodes",
-        lambda objects: objects["ResourceSlice"]["spec"].update(nodeName=value),
-    )
+    found = _judged_with("dra-slice-of-many-nodes", "ResourceSlice", "spec.nodeName", value)
     assert found.stack == "undetermined"
 
 
 @pytest.mark.parametrize("name", [[], {}, None, 5])
 def test_a_job_of_a_runtime_has_a_text_as_name(name: Any) -> None:
-    def change(objects: dict[str, Any]) -> None:
-        runtime = objects["ClusterTrainingRuntime"]
-        runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["name"] = name
-
-    assert _judged("train-job-patched", change).stack == "cannot-fit"
+    path = "spec.template.spec.replicatedJobs.0.name"
+    found = _judged_with("train-job-patched", "ClusterTrainingRuntime", path, name)
+    assert found.stack == "cannot-fit"

@@ -1,5 +1,6 @@
 """What outlives a deleted stack: named with its reason and its price, and nothing else."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -9,27 +10,31 @@ from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.retained import Retained
 
-from tests.factories import Manifest, namespaced, stateful_set, template
+from tests.factories import (
+    Manifest,
+    cluster_wide,
+    namespace,
+    namespaced,
+    resource,
+    stateful_set,
+    template,
+)
 from tests.planning.test_cost import PD, priced, with_class
 
 PRICE = Decimal("0.17") * 100
 """100 GiB of pd-ssd in us-central1 for a month."""
-CLAIM, OWN = (
-    "claim team/data (100 GiB of pd-ssd)",
-    "claim parts of StatefulSet team/shards (100 GiB of pd-ssd)",
-)
+SIZE = "100 GiB of pd-ssd"
+CLAIM, OWN = f"claim team/data ({SIZE})", f"claim parts of StatefulSet team/shards ({SIZE})"
+BY_CLASS = "its class has reclaimPolicy Retain"
 
 
 def program(*manifests: Manifest) -> list[Resource]:
-    return [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in manifests]
+    return [*map(resource, manifests)]
 
 
 def retained(*manifests: Manifest, kept: Any = ()) -> list[Retained]:
     found = judge_program(program(*manifests), kept=program(*kept)).retained
-    return [
-        Retained(each.object, each.why, each.per_month and round(each.per_month, 2))
-        for each in found
-    ]
+    return [replace(each, per_month=each.per_month and round(each.per_month, 2)) for each in found]
 
 
 def stack(policy: str = "Delete") -> list[Manifest]:
@@ -39,17 +44,10 @@ def stack(policy: str = "Delete") -> list[Manifest]:
 
 
 def shards(policy: str | None) -> Manifest:
-    spec = stack()[2]["spec"]
-    more = (
-        {} if policy is None else {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
-    )
-    return stateful_set(
-        "shards",
-        2,
-        template(),
-        volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}],
-        **more,
-    )
+    claims = [{"metadata": {"name": "parts"}, "spec": stack()[2]["spec"]}]
+    retention = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+    more = {} if policy is None else retention
+    return stateful_set("shards", 2, template(), volumeClaimTemplates=claims, **more)
 
 
 def test_a_claim_that_goes_with_the_stack_is_not_named() -> None:
@@ -58,22 +56,15 @@ def test_a_claim_that_goes_with_the_stack_is_not_named() -> None:
 
 
 def test_a_class_may_retain_volumes() -> None:
-    assert retained(*stack("Retain")) == [
-        Retained(CLAIM, "its class has reclaimPolicy Retain", PRICE)
-    ]
+    assert retained(*stack("Retain")) == [Retained(CLAIM, BY_CLASS, PRICE)]
 
 
 def test_pulumi_may_retain_a_claim() -> None:
-    nodes, made, claim = stack()
+    *others, claim = stack()
     expected = [Retained(CLAIM, "Pulumi keeps the claim (retain_on_delete)", PRICE)]
-    assert retained(nodes, made, claim, kept=[claim]) == expected
-    assert (
-        retained(
-            nodes, made, claim, kept=[namespaced("v1", "PersistentVolumeClaim", "other", spec={})]
-        )
-        == []
-    )
-    assert retained(nodes, made, claim, kept=[namespaced("v1", "Secret", "data")]) == []
+    assert retained(*others, claim, kept=[claim]) == expected
+    for kind, name in (("PersistentVolumeClaim", "other"), ("Secret", "data")):
+        assert retained(*others, claim, kept=[namespaced("v1", kind, name, spec={})]) == []
 
 
 @pytest.mark.parametrize(
@@ -88,15 +79,12 @@ def test_pulumi_may_retain_a_claim() -> None:
 def test_a_namespace_that_is_deleted_takes_kept_claims_along(
     policy: str, kept: list[str], is_lost: bool
 ) -> None:
-    nodes, made, claim = stack(policy)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-    left = [{"claim": claim, "namespace": namespace}[each] for each in kept]
-    verdicts = judge_program(program(namespace, nodes, made, claim), kept=program(*left))
-    found = [
-        (each.severity, each.object) for each in verdicts.findings if each.rule == "namespace-data"
-    ]
+    objects, team = stack(policy), namespace()
+    left = program(*({"claim": objects[-1], "namespace": team}[each] for each in kept))
+    findings = judge_program(program(team, *objects), kept=left).findings
+    found = [(each.severity, each.object) for each in findings if each.rule == "namespace-data"]
     assert found == [("warning", "PersistentVolumeClaim team/data")] * is_lost
-    alone = judge_program(program(nodes, made, claim), kept=program(*left))
+    alone = judge_program(program(*objects), kept=left)
     assert "namespace-data" not in {each.rule for each in alone.findings}
 
 
@@ -115,42 +103,31 @@ def test_a_stateful_set_retains_the_claims_of_its_pods(policy: str | None, stays
 
 @pytest.mark.parametrize(("policy", "stays"), [("Retain", True), ("Delete", False)])
 def test_snapshots_may_be_retained(policy: str, stays: bool) -> None:
-    made = {
-        "apiVersion": "snapshot.storage.k8s.io/v1",
-        "kind": "VolumeSnapshotClass",
-        "metadata": {"name": "s"},
-    }
-    found = retained(stack()[0], made | {"driver": PD, "deletionPolicy": policy})
-    assert (
-        found
-        == [Retained("snapshots of class s", "the class has deletionPolicy Retain", None)] * stays
-    )
+    fields = {"driver": PD, "deletionPolicy": policy}
+    made = cluster_wide("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "s", **fields)
+    kept = Retained("snapshots of class s", "the class has deletionPolicy Retain", None)
+    assert retained(stack()[0], made) == [kept] * stays
 
 
 def test_the_dearest_five_are_shown_by_name() -> None:
     nodes, made, claim = stack("Retain")
-    size = {"resources": {"requests": {"storage": "1Ti"}}}
-    claims = [
-        claim | {"metadata": {"namespace": "team", "name": f"c{number}"}} for number in range(6)
-    ]
-    dear = claim | {"metadata": {"namespace": "team", "name": "dear"}, "spec": claim["spec"] | size}
+
+    def named(name: str, **spec: Any) -> Manifest:
+        metadata = {"namespace": "team", "name": name}
+        return claim | {"metadata": metadata, "spec": claim["spec"] | spec}
+
+    claims = [named(f"c{number}") for number in range(6)]
+    dear = named("dear", resources={"requests": {"storage": "1Ti"}})
     shown = report.as_summary(judge_program(program(nodes, made, *claims, dear)))
     assert "After pulumi destroy, this stays on Google Cloud for 276 USD a month:\n" in shown
-    assert (
-        "  claim team/dear (1024 GiB of pd-ssd), 174 USD: its class has reclaimPolicy Retain\n"
-        in shown
-    )
-    assert (
-        "  claim team/c3 (100 GiB of pd-ssd), 17 USD: its class has reclaimPolicy Retain\n  and 2 more"
-        in shown
-    )
+    assert f"  claim team/dear (1024 GiB of pd-ssd), 174 USD: {BY_CLASS}\n" in shown
+    assert f"  claim team/c3 ({SIZE}), 17 USD: {BY_CLASS}\n  and 2 more" in shown
     assert "team/c4" not in shown
 
 
 def test_a_price_that_is_not_known_is_said() -> None:
     nodes, made, claim = with_class("us-central1", PD, {"type": "hyperdisk-throughput"}, "2Ti")
-    shown = report.as_summary(
-        judge_program(program(nodes, made | {"reclaimPolicy": "Retain"}, claim))
-    )
+    resources = program(nodes, made | {"reclaimPolicy": "Retain"}, claim)
+    shown = report.as_summary(judge_program(resources))
     assert "(2048 GiB of hyperdisk-throughput), an unknown price: its class" in shown
     assert priced("n", "n2-standard-8")["kind"] == "Node"

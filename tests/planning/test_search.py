@@ -45,17 +45,15 @@ keys = st.sampled_from([ZONE, HOSTNAME])
 def clusters(draw: st.DrawFn) -> list[NodeGroup]:
     manifests: list[Manifest] = []
     for index in range(draw(st.integers(1, 3))):
-        labels = {"pool": f"p{index}"} | (
-            {ZONE: draw(st.sampled_from(["a", "b", "c"]))} if draw(st.integers(0, 4)) else {}
-        )
+        name, labels = f"p{index}", {"pool": f"p{index}"}
+        if draw(st.integers(0, 4)):
+            labels[ZONE] = draw(st.sampled_from(["a", "b", "c"]))
         taints = [TAINT] if not draw(st.integers(0, 3)) else []
         room = {"cpu": draw(sizes), "memory": draw(sizes), "pods": draw(st.integers(1, 5))}
-        count = draw(st.integers(0, 2))
-        manifests.append(
-            pool(f"p{index}", count, labels, taints, **room)
-            if count
-            else node(f"p{index}", labels, taints, **room)
-        )
+        if count := draw(st.integers(0, 2)):
+            manifests.append(pool(name, count, labels, taints, **room))
+        else:
+            manifests.append(node(name, labels, taints, **room))
     classes = [*map(node_class, manifests)]
     running = {
         each.name: [draw(pod_classes("running")) for _ in range(draw(st.integers(0, 1)))]
@@ -65,35 +63,30 @@ def clusters(draw: st.DrawFn) -> list[NodeGroup]:
     return [carrying(each, running.get(each.name, ())) for each in classes]
 
 
+KINDS = st.sampled_from(["spread", "anti", "affinity", "port", "tolerate"])
+
+
 @st.composite
 def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> PodClass:
-    spec: dict[str, Any] = {
-        "containers": [container(cpu=draw(st.integers(0, 3)), memory=draw(st.integers(0, 3)))]
-    }
+    amounts = {"cpu": draw(st.integers(0, 3)), "memory": draw(st.integers(0, 3))}
+    spec: dict[str, Any] = {"containers": [container(**amounts)]}
     app = draw(apps)
-    for kind in draw(
-        st.lists(
-            st.sampled_from(["spread", "anti", "affinity", "port", "tolerate"]),
-            max_size=constraints,
-        )
-    ):
+    for kind in draw(st.lists(KINDS, max_size=constraints)):
         match kind:
             case "spread":
                 policies = {
                     "nodeTaintsPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
                     "minDomains": draw(st.integers(1, 3)),
                 }
-                spec["topologySpreadConstraints"] = [
-                    spread(draw(keys), draw(st.integers(1, 2)), draw(apps), **policies)
-                ]
+                skew = spread(draw(keys), draw(st.integers(1, 2)), draw(apps), **policies)
+                spec["topologySpreadConstraints"] = [skew]
             case "anti":
                 spec.setdefault("affinity", {}).update(anti_affinity(draw(keys), draw(apps)))
             case "affinity":
                 spec.setdefault("affinity", {}).update(affinity(draw(keys), draw(apps)))
             case "port":
-                spec["containers"][0]["ports"] = [
-                    {"containerPort": 80, "hostPort": draw(st.integers(80, 81))}
-                ]
+                port = {"containerPort": 80, "hostPort": draw(st.integers(80, 81))}
+                spec["containers"][0]["ports"] = [port]
             case _:
                 spec["tolerations"] = [{"operator": "Exists"}]
     return pod_class(name, "team", {"app": app}, spec, {})
@@ -101,6 +94,12 @@ def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> 
 
 def demand(pod: PodClass, count: int, cluster: list[NodeGroup]) -> PodGroup:
     return PodGroup(pod, count, [place for place in cluster if not refusals(pod, place.node)])
+
+
+def groups(fewest: int, most: int) -> st.SearchStrategy[list[tuple[PodClass, int]]]:
+    """One to three classes of pods, each with at most so many pods."""
+    group = st.tuples(pod_classes(constraints=2), st.integers(1, most))
+    return st.lists(group, min_size=fewest, max_size=3)
 
 
 @settings(max_examples=150, deadline=None)
@@ -119,10 +118,7 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    clusters(),
-    st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 4)), min_size=1, max_size=3),
-)
+@given(clusters(), groups(fewest=1, most=4))
 def test_arrangements_are_what_every_order_leads_to(
     cluster: list[NodeGroup], pods: list[tuple[PodClass, int]]
 ) -> None:
@@ -135,10 +131,7 @@ def test_arrangements_are_what_every_order_leads_to(
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    clusters(),
-    st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3),
-)
+@given(clusters(), groups(fewest=2, most=3))
 def test_bounds_on_several_classes_are_never_wrong(
     cluster: list[NodeGroup], pods: list[tuple[PodClass, int]]
 ) -> None:

@@ -20,6 +20,7 @@ from tests.factories import (
     deployment,
     job,
     limit_range,
+    namespace,
     namespaced,
     node,
     quota,
@@ -34,9 +35,8 @@ ADDITIONS = {
 }
 OF_WEBHOOKS = {name: ["stored"] for name, entry in injections().items() if entry.stage == "webhook"}
 CLASS = "cloud.google.com/compute-class"
-TEAM = cluster_wide("v1", "Namespace", "team")
-OF_CLASS = cluster_wide("v1", "Namespace", "team")
-OF_CLASS["metadata"]["labels"] = {"cloud.google.com/default-compute-class": "c"}
+TEAM = namespace()
+OF_CLASS = namespace("team", {"cloud.google.com/default-compute-class": "c"})
 NAMES = {"gpu": "h100", BLOCK: "b", RACK: "r", CLASS: "c", "cloud.google.com/gke-nodepool": "p"}
 RUNTIME = cluster_wide(
     "node.k8s.io/v1",
@@ -67,24 +67,19 @@ class Addition:
         return made
 
 
+RUNS_SLOWLY: Any = {"spec": {"runtimeClassName": "slow"}, "objects": [TEAM, RUNTIME]}
+DEFAULTS = limit_range({"type": "Container", "defaultRequest": {"cpu": "2"}})
+SIDECAR = {"gke-gcsfuse/volumes": "true", "gke-gcsfuse/cpu-limit": "2"}
 CASES = {
     "tolerations of node conditions": Addition(
         "node.kubernetes.io/disk-pressure", kinds=("DaemonSet",)
     ),
     "limits as requests": Addition(limits={"cpu": 2}),
-    "defaults of a LimitRange": Addition(
-        objects=[TEAM, limit_range({"type": "Container", "defaultRequest": {"cpu": "2"}})]
-    ),
-    "overhead of a RuntimeClass": Addition(
-        spec={"runtimeClassName": "slow"}, objects=[TEAM, RUNTIME]
-    ),
-    "node selector and tolerations of a RuntimeClass": Addition(
-        "slow", spec={"runtimeClassName": "slow"}, objects=[TEAM, RUNTIME]
-    ),
+    "defaults of a LimitRange": Addition(objects=[TEAM, DEFAULTS]),
+    "overhead of a RuntimeClass": Addition(**RUNS_SLOWLY),
+    "node selector and tolerations of a RuntimeClass": Addition("slow", **RUNS_SLOWLY),
     "toleration of an extended resource": Addition("nvidia.com/gpu"),
-    "bucket-sidecar": Addition(
-        annotations={"gke-gcsfuse/volumes": "true", "gke-gcsfuse/cpu-limit": "2"}
-    ),
+    "bucket-sidecar": Addition(annotations=SIDECAR),
     "class-toleration": Addition(CLASS, spec={"nodeSelector": {CLASS: "c"}}),
     "default-class": Addition(CLASS, objects=[OF_CLASS]),
 }
@@ -100,10 +95,9 @@ def nodes(cpu: str = "1", taint: str = "") -> list[Manifest]:
 
 
 def queue(cpu: str = "9", **flavor: Any) -> list[Manifest]:
-    names = ("cpu", "memory", "nvidia.com/gpu", "ephemeral-storage")
-    most = {"cpu": cpu, "nvidia.com/gpu": "9"}
-    amounts = [{"name": name, "nominalQuota": most.get(name, "99Gi")} for name in names]
-    group = {"coveredResources": [*names], "flavors": [{"name": "f", "resources": amounts}]}
+    most = {"cpu": cpu, "memory": "99Gi", "nvidia.com/gpu": "9", "ephemeral-storage": "99Gi"}
+    amounts = [{"name": name, "nominalQuota": amount} for name, amount in most.items()]
+    group = {"coveredResources": [*most], "flavors": [{"name": "f", "resources": amounts}]}
     version = "kueue.x-k8s.io/v1beta2"
     spec = {"namespaceSelector": {}, "resourceGroups": [group]}
     labels = {"nodeLabels": {"gpu": "h100"}}
@@ -112,6 +106,10 @@ def queue(cpu: str = "9", **flavor: Any) -> list[Manifest]:
         cluster_wide(version, "ClusterQueue", "team", spec=spec),
         LOCAL,
     ]
+
+
+MOST = limit_range({"type": "Pod", "max": {"cpu": "1"}})
+MOST["metadata"]["name"] = "most"
 
 
 def made(kind: str, addition: Addition, *, in_queue: bool) -> Manifest:
@@ -161,13 +159,7 @@ OF_AMOUNTS: dict[str, Probe] = {
     "quota": lambda kind, added: is_refused(
         "quota", kind, added, *nodes("9"), quota(hard={"requests.cpu": "1"})
     ),
-    "limits": lambda kind, added: is_refused(
-        *("limit-range-max", kind, added, *nodes("9")),
-        {
-            **limit_range({"type": "Pod", "max": {"cpu": "1"}}),
-            "metadata": {"name": "most", "namespace": "team"},
-        },
-    ),
+    "limits": lambda kind, added: is_refused("limit-range-max", kind, added, *nodes("9"), MOST),
     "queue-quota": lambda kind, added: is_refused(
         "queue-quota", kind, added, *nodes("9"), *queue("1")
     ),
@@ -180,16 +172,10 @@ OF_AMOUNTS: dict[str, Probe] = {
     ),
 }
 METRIC = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
-SCALER = namespaced(
-    "autoscaling/v2",
-    "HorizontalPodAutoscaler",
-    "web",
-    spec={
-        "maxReplicas": 1,
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "metrics": [{"type": "Resource", "resource": METRIC}],
-    },
-)
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+METRICS = [{"type": "Resource", "resource": METRIC}]
+SCALE = {"maxReplicas": 1, "scaleTargetRef": TARGET, "metrics": METRICS}
+SCALER = namespaced("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec=SCALE)
 OF_TEMPLATES = {"invalid", "pod-security"}
 """The decisions about fields of templates that nothing adds to."""
 
@@ -198,13 +184,12 @@ def cases() -> Iterator[tuple[str, str, str]]:
     for name, addition in CASES.items():
         for decision in OF_TOLERATIONS if addition.taint else OF_AMOUNTS:
             for kind in addition.kinds:
-                is_scaled = decision == "autoscaling-metric"
+                is_scaled = kind == "Deployment" and name not in OF_NO_CONTAINER
                 # Kueue's topologies judge no Deployments.
-                if is_scaled and (kind != "Deployment" or name in OF_NO_CONTAINER):
-                    continue
-                if kind == "DaemonSet" or (decision, kind) == ("queue-topology", "Deployment"):
-                    continue
-                yield name, decision, kind
+                is_placed = kind != "Deployment"
+                judges = {"autoscaling-metric": is_scaled, "queue-topology": is_placed}
+                if kind != "DaemonSet" and judges.get(decision, True):
+                    yield name, decision, kind
 
 
 @pytest.mark.parametrize(("name", "decision", "kind"), [*cases()])
@@ -250,10 +235,9 @@ def test_gke_sees_the_class_that_a_flavor_adds_to_templates() -> None:
 
 def test_a_topology_refuses_the_jobs_of_a_job_set_by_their_template() -> None:
     pods = asks_for_a_rack(Addition("nvidia.com/gpu")).pods()
-    one = {"parallelism": 1, "completions": 1, "template": pods}
     pods["spec"]["restartPolicy"] = "Never"
-    jobs = [{"name": "w", "template": {"spec": one}}]
-    spec = {"replicatedJobs": jobs}
+    one = {"parallelism": 1, "completions": 1, "template": pods}
+    spec = {"replicatedJobs": [{"name": "w", "template": {"spec": one}}]}
     ring = waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec=spec))
     objects = [TEAM, *nodes("9", "nvidia.com/gpu"), topology()]
     (found,) = judge([*objects, *queue(topologyName="racks"), ring]).workloads

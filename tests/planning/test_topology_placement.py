@@ -88,13 +88,11 @@ def test_each_slice_has_a_domain() -> None:
 
 
 def test_slices_of_several_layers() -> None:
-    made = topology([2, 3])
     layers = (Slices(BLOCK, 4), Slices(RACK, 2))
-    assert on(assign(made, demand(4, UNCONSTRAINED, None, *layers))).keys() == {
-        *("b0r0n0", "b0r0n1", "b0r1n0", "b0r1n1")
-    }
-    failure = assign(topology([1, 3]), demand(4, UNCONSTRAINED, None, *layers)).failure
+    pods = demand(4, UNCONSTRAINED, None, *layers)
+    assert on(assign(topology([2, 3]), pods)).keys() == {"b0r0n0", "b0r0n1", "b0r1n0", "b0r1n1"}
     fitting = "0/1 slice(s) fit on level block; 1/2 slice(s) fit on level rack"
+    failure = assign(topology([1, 3]), pods).failure
     assert failure == f'topology "t" doesn\'t allow to fit; {fitting}'
 
 
@@ -121,12 +119,16 @@ def test_the_message_has_the_reasons_of_the_nodes() -> None:
     )
 
 
-def test_levels_that_no_node_or_no_topology_has() -> None:
+@pytest.mark.parametrize(
+    ("level", "failure"),
+    [
+        (BLOCK, "no topology domains at level: block"),
+        ("zone", "no requested topology level: zone"),
+    ],
+)
+def test_levels_that_no_node_or_no_topology_has(level: str, failure: str) -> None:
     made = Topology("t", LEVELS, [TopologyNode("n", {HOST: "n", BLOCK: "b"}, {})])
-    assert assign(made, demand(1, REQUIRED, BLOCK)).failure == (
-        "no topology domains at level: block"
-    )
-    assert assign(made, demand(1, REQUIRED, "zone")).failure == "no requested topology level: zone"
+    assert assign(made, demand(1, REQUIRED, level)).failure == failure
 
 
 def test_a_domain_without_host_names_sums_its_nodes() -> None:

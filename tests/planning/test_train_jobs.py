@@ -7,30 +7,38 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
-from tests.factories import Manifest, container, node, quota, template
+from tests.factories import (
+    CANNOT,
+    FITS,
+    OPEN,
+    Manifest,
+    cluster_wide,
+    container,
+    namespaced,
+    node,
+    quota,
+    template,
+)
 
-FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 API = "trainer.kubeflow.org/v1alpha1"
 STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
 
 def runtime(kind: str = "TrainingRuntime", gpus: int = 8, **policy: Any) -> Manifest:
-    pods = template({}, [container(gpu=gpus) | {"name": "node"}])
-    pods["spec"]["restartPolicy"] = "Never"
+    pods = template({}, [container(gpu=gpus) | {"name": "node"}], restartPolicy="Never")
     job = {"metadata": {"labels": STEP}, "spec": {"template": pods}}
     spec = {
         "mlPolicy": {"numNodes": 1, "torch": {}} | policy,
         "template": {"spec": {"replicatedJobs": [{"name": "node", "template": job}]}},
     }
-    metadata = {"name": "torch"} | ({"namespace": "team"} if kind == "TrainingRuntime" else {})
-    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+    make = namespaced if kind == "TrainingRuntime" else cluster_wide
+    return make(API, kind, "torch", spec=spec)
 
 
 def train_job(kind: str = "TrainingRuntime", nodes: Any = None, **more: Any) -> Manifest:
     trainer = {} if nodes is None else {"numNodes": nodes}
     spec = {"runtimeRef": {"kind": kind, "name": "torch"}, "trainer": trainer} | more
-    metadata = {"name": "llama", "namespace": "team"}
-    return {"apiVersion": API, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+    return namespaced(API, "TrainJob", "llama", spec=spec)
 
 
 def nodes(count: int) -> list[Manifest]:
@@ -44,7 +52,7 @@ def verdict(*documents: Manifest) -> Verdict:
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
 @pytest.mark.parametrize(
     ("of_job", "of_runtime", "free", "expected"),
-    [(2, 1, 2, FITS), (2, 1, 1, CANNOT_FIT), (None, 2, 2, FITS), (None, 2, 1, CANNOT_FIT)],
+    [(2, 1, 2, FITS), (2, 1, 1, CANNOT), (None, 2, 2, FITS), (None, 2, 1, CANNOT)],
 )
 def test_each_node_has_a_pod(
     kind: str, of_job: int | None, of_runtime: int, free: int, expected: Verdict
@@ -59,7 +67,7 @@ def test_each_node_has_a_pod(
 def test_a_job_may_set_the_resources_of_a_node() -> None:
     more = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}, "numNodes": 2}
     assert verdict(runtime(), train_job(trainer=more), *nodes(1)) is FITS
-    assert verdict(runtime(), train_job(nodes=2), *nodes(1)) is CANNOT_FIT
+    assert verdict(runtime(), train_job(nodes=2), *nodes(1)) is CANNOT
 
 
 def test_a_quota_counts_its_pods_and_its_job_set() -> None:
@@ -68,44 +76,44 @@ def test_a_quota_counts_its_pods_and_its_job_set() -> None:
     assert verdict(*documents, quota(hard=hard)) is FITS
     for name in hard:
         less = hard | {name: str(int(hard[name]) - 1)}
-        assert verdict(*documents, quota(hard=less)) is CANNOT_FIT, name
+        assert verdict(*documents, quota(hard=less)) is CANNOT, name
+
+
+NOT_SHOWN = "torch of spec.runtimeRef is not shown"
+NOT_KNOWN = "spec.runtimeRef is not known yet"
+PATCHES = [{"manager": "example.com/me"}]
+ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
 @pytest.mark.parametrize(
-    ("documents", "cause"),
+    ("of_runtime", "of_job", "cause"),
     [
-        ([train_job()], "the TrainingRuntime torch of spec.runtimeRef is not shown"),
+        (None, train_job(), f"the TrainingRuntime {NOT_SHOWN}"),
+        (runtime("ClusterTrainingRuntime"), train_job(), f"the TrainingRuntime {NOT_SHOWN}"),
+        (runtime(), train_job("ClusterTrainingRuntime"), f"the ClusterTrainingRuntime {NOT_SHOWN}"),
+        (runtime(torch=None, mpi={}), train_job(), "its runtime has an mlPolicy mpi"),
         (
-            [runtime("ClusterTrainingRuntime"), train_job()],
-            "the TrainingRuntime torch of spec.runtimeRef is not shown",
-        ),
-        (
-            [runtime("TrainingRuntime"), train_job("ClusterTrainingRuntime")],
-            "the ClusterTrainingRuntime torch of spec.runtimeRef is not shown",
-        ),
-        ([runtime(torch=None, mpi={}), train_job()], "its runtime has an mlPolicy mpi"),
-        (
-            [runtime(), train_job(runtimePatches=[{"manager": "example.com/me"}])],
+            runtime(),
+            train_job(runtimePatches=PATCHES),
             "spec.runtimePatches change what its runtime makes",
         ),
         (
-            [runtime(), train_job(managedBy="kueue.x-k8s.io/multikueue")],
-            "spec.managedBy: kueue.x-k8s.io/multikueue decides about it",
+            runtime(),
+            train_job(managedBy=ELSEWHERE),
+            f"spec.managedBy: {ELSEWHERE} decides about it",
         ),
-        ([runtime(), train_job(nodes=UNKNOWN)], "is not known yet"),
-        ([runtime(), train_job(trainer=UNKNOWN)], "spec.trainer is not known yet"),
-        ([runtime(), train_job(runtimeRef=UNKNOWN)], "spec.runtimeRef is not known yet"),
-        (
-            [runtime(), train_job(runtimeRef={"name": UNKNOWN})],
-            "spec.runtimeRef is not known yet",
-        ),
+        (runtime(), train_job(nodes=UNKNOWN), "is not known yet"),
+        (runtime(), train_job(trainer=UNKNOWN), "spec.trainer is not known yet"),
+        (runtime(), train_job(runtimeRef=UNKNOWN), NOT_KNOWN),
+        (runtime(), train_job(runtimeRef={"name": UNKNOWN}), NOT_KNOWN),
     ],
 )
 def test_one_that_is_undetermined_names_the_one_cause(
-    documents: list[Manifest], cause: str
+    of_runtime: Manifest | None, of_job: Manifest, cause: str
 ) -> None:
-    verdicts = judge_documents([*documents, *nodes(4)])
-    assert verdicts.stack is UNDETERMINED
+    shown = [of_runtime] if of_runtime else []
+    verdicts = judge_documents([*shown, of_job, *nodes(4)])
+    assert verdicts.stack is OPEN
     causes = [finding.message for finding in verdicts.findings if "not shown" in finding.message]
     causes += [each.message for each in verdicts.findings if each.rule.startswith("unknown")]
     assert all(cause in each for each in causes), causes

@@ -13,6 +13,7 @@ import yaml
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.kind_files import KindError
 
+from tests.factories import namespaced, node
 from tests.support.checkout import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "teach-the-proof-a-kind.md").read_text()
@@ -26,38 +27,32 @@ def pods(replicas: int) -> dict[str, Any]:
 
 
 def documents(nodes: int, **spec: Any) -> list[dict[str, Any]]:
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "llama", "namespace": "nlp"},
-        "spec": {
-            "nprocPerNode": "8",
-            "pytorchReplicaSpecs": {"Master": pods(1), "Worker": pods(3)},
-            **spec,
-        },
-    }
-    free = {"cpu": "8", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "8"}
-    made = [job]
-    for index in range(nodes):
-        labels = {"kubernetes.io/hostname": chr(97 + index)}
-        metadata = {"name": chr(97 + index), "labels": labels}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        made.append({**node, "status": {"allocatable": free}})
-    return made
+    replicas = {"Master": pods(1), "Worker": pods(3)}
+    spec = {"nprocPerNode": "8", "pytorchReplicaSpecs": replicas, **spec}
+    job = namespaced("kubeflow.org/v1", "PyTorchJob", "llama", spec=spec)
+    job["metadata"]["namespace"] = "nlp"
+    free: Any = {"cpu": "8", "memory": "8Gi", "gpu": "8"}
+    return [job, *(node(name, **free) for name in "abcd"[:nodes])]
+
+
+def plan(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Judge the objects of a folder."""
+    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def judged(
     folder: Path, shown: list[dict[str, Any]], description: str = DESCRIPTION
 ) -> subprocess.CompletedProcess[str]:
+    """Judge objects with a description of their kind."""
     kinds = folder / "kinds"
     kinds.mkdir(exist_ok=True)
     (kinds / "pytorch_job.yaml").write_text(description)
     (folder / "all.yaml").write_text(yaml.safe_dump_all(shown))
-    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml", "--kinds", "kinds"]
-    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    return plan(folder, "--kinds", "kinds")
 
 
 @pytest.fixture
@@ -78,20 +73,23 @@ def test_it_fits_if_each_pod_has_its_gpus(tmp_path: Path) -> None:
     assert "The stack fits" in judged(tmp_path, documents(1, **without_workers)).stdout
 
 
-def test_a_controller_may_add_containers_under_a_condition(tmp_path: Path) -> None:
+GPUS = {"limits": {"nvidia.com/gpu": "8"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [({}, "fits"), ({"side": True}, "fits"), ({"side": True, "own": GPUS}, "cannot fit")],
+)
+def test_a_controller_may_add_containers_under_a_condition(
+    more: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
     """A sidecar with GPUs: an object may set its resources."""
     added = (
         "{container: {name: s, image: i}, when: spec.side=True, fields_from: {resources: spec.own}}"
     )
     description = DESCRIPTION.replace("count: spec", f"containers: [{added}]\n    count: spec", 1)
-    gpus = {"limits": {"nvidia.com/gpu": "8"}}
-    for more, expected in (
-        ({}, "fits"),
-        ({"side": True}, "fits"),
-        ({"side": True, "own": gpus}, "cannot fit"),
-    ):
-        printed = judged(tmp_path, documents(4, **more), description).stdout
-        assert f"The stack {expected}" in printed, printed
+    printed = judged(tmp_path, documents(4, **more), description).stdout
+    assert f"The stack {expected}" in printed, printed
 
 
 def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
@@ -118,11 +116,7 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         ("count: spec", "sets: each # ", "pods[0].sets must be '', 'one' or 'per replica'"),
         ("labels: {", "labels: {a: 1, ", "pods[0].labels.a must be text (numbers in quotes)"),
         ("count: spec", "containers: [{when: a=b}] # ", "pods[0].containers[0].container is requi"),
-        (
-            "count: spec",
-            "containers: [{container: {}}] # ",
-            "pods[0].containers[0].when is required",
-        ),
+        ("count: spec", "containers: [{container: {}}] # ", "pods[0].containers[0].when is requir"),
         (
             "count: spec",
             "containers: [{container: {}, when: a}] # ",
@@ -179,16 +173,13 @@ for role in ("Master", "Worker"):
 
 def test_a_controller_may_complete_a_template(tmp_path: Path) -> None:
     """Nothing refuses an object of a definition for its template; who describes a kind may not know what is added."""
-    done = judged(tmp_path, INCOMPLETE)
-    assert "is undetermined" in done.stdout
-    assert "image must be given, unless its controller completes the template" in done.stdout
-    assert "refuses" not in done.stdout
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(INCOMPLETE))
-    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml"]
-    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert "is undetermined" in done.stdout
-    assert "planning does not know this kind" in done.stdout
-    assert "refuses" not in done.stdout
+    for done, cause in (
+        (
+            judged(tmp_path, INCOMPLETE),
+            "image must be given, unless its controller completes the template",
+        ),
+        (plan(tmp_path), "planning does not know this kind"),
+    ):
+        assert "is undetermined" in done.stdout
+        assert cause in done.stdout
+        assert "refuses" not in done.stdout

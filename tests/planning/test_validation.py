@@ -1,7 +1,6 @@
 """What planning says that the API server refuses, the API server refuses, and nothing else: on random workloads."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, Severity, Verdict, judge
@@ -9,10 +8,14 @@ from ml_foundations.planning import UNKNOWN, Severity, Verdict, judge
 from tests.factories import (
     GPU,
     Manifest,
+    cluster_wide,
     container,
     deployment,
-    namespaced,
+    in_namespace,
+    limit_range,
+    namespace,
     node,
+    pod,
     stateful_set,
     template,
 )
@@ -52,15 +55,8 @@ LABELS = {
 }
 """What controllers add to the labels of pods, as far as the mutations ask for it."""
 REFUSING = {
-    *(
-        "invalid",
-        "pod-security",
-        "priority-class",
-        "runtime-class",
-        "request-above-limit",
-        "limit-range-max",
-    ),
-    *("extended-resource-limit", "extended-resource-fraction"),
+    *("invalid", "pod-security", "priority-class", "runtime-class", "request-above-limit"),
+    *("limit-range-max", "extended-resource-limit", "extended-resource-fraction"),
 }
 ROOMY = node(
     "n", {"zone": "a", "a": "b"}, cpu="1k", memory="1Ti", **{GPU: "1k", "hugepages-2Mi": "1Ti"}
@@ -70,41 +66,22 @@ ROOMY = node(
 def classes() -> list[Manifest]:
     """What the workloads find in the cluster."""
     scheduling, running = "scheduling.k8s.io/v1", "node.k8s.io/v1"
-    limits = [{"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1"}}]
-    limit_range = namespaced("v1", "LimitRange", "limits", spec={"limits": limits})
-    limit_range["metadata"]["namespace"] = "limited"
+    limits = limit_range(
+        {"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1"}}
+    )
+    runtimes: dict[str, Manifest] = {
+        "plain": {},
+        "fixed": {"overhead": {"podFixed": {"cpu": "100m"}}},
+        "selects": {"scheduling": {"nodeSelector": {"a": "b"}}},
+    }
     return [
+        *(namespace(*each) for each in NAMESPACES.items()),
+        in_namespace("limited", limits),
+        cluster_wide(scheduling, "PriorityClass", "high", value=100),
+        cluster_wide(scheduling, "PriorityClass", "mild", value=50, preemptionPolicy="Never"),
         *(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": v}}
-            for n, v in NAMESPACES.items()
-        ),
-        limit_range,
-        {
-            "apiVersion": scheduling,
-            "kind": "PriorityClass",
-            "metadata": {"name": "high"},
-            "value": 100,
-        },
-        {
-            "apiVersion": scheduling,
-            "kind": "PriorityClass",
-            "metadata": {"name": "mild"},
-            "value": 50,
-        }
-        | {"preemptionPolicy": "Never"},
-        *(
-            {
-                "apiVersion": running,
-                "kind": "RuntimeClass",
-                "metadata": {"name": name},
-                "handler": "h",
-                **fields,
-            }
-            for name, fields in (
-                ("plain", {}),
-                ("fixed", {"overhead": {"podFixed": {"cpu": "100m"}}}),
-                ("selects", {"scheduling": {"nodeSelector": {"a": "b"}}}),
-            )
+            cluster_wide(running, "RuntimeClass", name, handler="h", **fields)
+            for name, fields in runtimes.items()
         ),
     ]
 
@@ -115,10 +92,8 @@ def create(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     def post(document: Manifest, query: str = "") -> str:
         path = PATHS[document["kind"]].format(document["metadata"].get("namespace"))
-        url, headers = (
-            f"{cluster.api.configuration.host}{path}{query}",
-            {"Content-Type": "application/json"},
-        )
+        url = f"{cluster.api.configuration.host}{path}{query}"
+        headers = {"Content-Type": "application/json"}
         response = cluster.api.call_api("POST", url, headers, document)
         words = response.read().decode()
         assert response.status in (201, 400, 403, 422), words
@@ -133,8 +108,8 @@ def pod_of(owner: Manifest) -> Manifest:
     """A pod as the workload's controller makes it."""
     made = owner["spec"]["template"]
     labels = {**made["metadata"]["labels"], **LABELS.get(owner["kind"], {})}
-    metadata = {"name": "w-0", "namespace": owner["metadata"]["namespace"], "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]}
+    pods = {"metadata": {"labels": labels}, "spec": made["spec"]}
+    return in_namespace(owner["metadata"]["namespace"], pod("w-0", pods))
 
 
 def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]) -> None:
@@ -147,11 +122,7 @@ def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]
         verdict = judge([*surroundings, document]).workloads[0]
         if any(each.rule == "daemon-set-without-nodes" for each in verdict.warnings):
             continue  # no pod of it is made
-        errors = [
-            each
-            for each in verdict.reasons
-            if each.rule in REFUSING and each.severity is Severity.ERROR
-        ]
+        errors = [each for each in verdict.reasons if each.rule in REFUSING and each.is_error]
         refused, told = refused + bool(words), told + (verdict.verdict is not Verdict.UNDETERMINED)
         if bool(errors) != bool(words) and verdict.verdict is not Verdict.UNDETERMINED:
             wrong.append(f"{seed}: {words or [each.message for each in errors]}\n{document}")
@@ -162,34 +133,21 @@ def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]
 
 def found(spec: Manifest, labels: Manifest | None = None) -> list[tuple[str, Severity]]:
     """The findings on pods in a namespace."""
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "team", "labels": labels or {}},
-    }
     made = deployment("web", 1, {"metadata": {"labels": {"app": "web"}}, "spec": spec})
-    return [
-        (each.rule, each.severity) for each in judge([namespace, made, ROOMY]).workloads[0].reasons
-    ]
+    reasons = judge([namespace(labels=labels), made, ROOMY]).workloads[0].reasons
+    return [(each.rule, each.severity) for each in reasons]
+
+
+MAIN = {"name": "main", "image": "i"}
 
 
 @pytest.mark.parametrize(
     "spec",
     [
+        {"containers": [MAIN | {"image": UNKNOWN, "env": UNKNOWN, "volumeMounts": UNKNOWN}]},
+        {"containers": [MAIN | {"env": [{"name": "A", "value": UNKNOWN}]}]},
         {
-            "containers": [
-                {"name": "main", "image": UNKNOWN, "env": UNKNOWN, "volumeMounts": UNKNOWN}
-            ]
-        },
-        {"containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": UNKNOWN}]}]},
-        {
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "i",
-                    "volumeMounts": [{"name": "v", "mountPath": UNKNOWN}],
-                }
-            ],
+            "containers": [MAIN | {"volumeMounts": [{"name": "v", "mountPath": UNKNOWN}]}],
             "volumes": [{"name": "v", "secret": {"secretName": UNKNOWN}}],
             "securityContext": {"fsGroup": UNKNOWN, "runAsUser": UNKNOWN},
             "serviceAccountName": UNKNOWN,
@@ -205,44 +163,37 @@ def test_what_is_not_known_breaks_no_rule(spec: Manifest) -> None:
     "unknown", [{"securityContext": UNKNOWN}, {"securityContext": {"privileged": UNKNOWN}}]
 )
 def test_pod_security_of_what_is_not_known_is_not_known(unknown: Manifest) -> None:
-    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i", **unknown}]}
+    spec = {"containers": [MAIN | unknown]}
     assert found(spec) == []
     assert set(found(spec, {ENFORCE: "baseline"})) == {("pod-security", Severity.WARNING)}
     assert ("pod-security", Severity.WARNING) in found(RESTRICTED, {ENFORCE: UNKNOWN})
 
 
+PODS = template(containers=[container(cpu=1)])
+
+
 def test_what_the_api_server_has_stored_it_has_accepted() -> None:
-    stored = deployment("web", 1, template(containers=[container(cpu=1)]))
-    stored["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    stored = deployment("web", 1, PODS, selector={"matchLabels": {"app": "other"}})
     assert [each.rule for each in judge([stored, ROOMY]).workloads[0].reasons] == ["invalid"]
     stored["metadata"]["uid"] = "7a0f"
     assert judge([stored, ROOMY]).workloads[0].verdict is Verdict.FITS
 
 
-def test_a_stateful_set_with_a_long_name_may_make_no_pods() -> None:
-    for length, expected in (
-        (52, Verdict.FITS),
-        (53, Verdict.UNDETERMINED),
-        (64, Verdict.CANNOT_FIT),
-    ):
-        verdicts = judge(
-            [stateful_set("a" * length, 1, template(containers=[container(cpu=1)])), ROOMY]
-        )
-        assert verdicts.workloads[0].verdict is expected
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(52, Verdict.FITS), (53, Verdict.UNDETERMINED), (64, Verdict.CANNOT_FIT)],
+)
+def test_a_stateful_set_with_a_long_name_may_make_no_pods(length: int, expected: Verdict) -> None:
+    verdicts = judge([stateful_set("a" * length, 1, PODS), ROOMY])
+    assert verdicts.workloads[0].verdict is expected
 
 
-def test_a_deployment_takes_over_a_replica_set() -> None:
-    pods = template(containers=[container(cpu=1)])
-    bare = namespaced(
-        "apps/v1",
-        "ReplicaSet",
-        "bare",
-        spec={"selector": {"matchLabels": {"app": "web"}}, "template": pods},
-    )
-    for labels, expected in (
-        ({"app": "web"}, Verdict.UNDETERMINED),
-        ({"app": "other"}, Verdict.FITS),
-    ):
-        bare["metadata"]["labels"] = labels
-        verdicts = judge([deployment("web", 1, pods), bare, ROOMY]).workloads
-        assert [each.verdict for each in verdicts] == [expected, expected]
+@pytest.mark.parametrize(
+    ("app", "expected"), [("web", Verdict.UNDETERMINED), ("other", Verdict.FITS)]
+)
+def test_a_deployment_takes_over_a_replica_set(app: str, expected: Verdict) -> None:
+    bare = {**deployment("bare", 1, PODS), "kind": "ReplicaSet"}
+    del bare["spec"]["replicas"]
+    bare["metadata"]["labels"] = {"app": app}
+    verdicts = judge([deployment("web", 1, PODS), bare, ROOMY]).workloads
+    assert [each.verdict for each in verdicts] == [expected, expected]

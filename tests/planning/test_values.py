@@ -13,9 +13,10 @@ from tests.factories import (
     daemon_set,
     deployment,
     limit_range,
-    namespaced,
     node,
+    resource,
     template,
+    webhook,
 )
 
 NODE = node("n")
@@ -28,10 +29,17 @@ def server(
     return deployment("web", replicas, template(**{"containers": [main], **spec}))
 
 
+def judged(*stack: Manifest) -> Verdicts:
+    return judge_documents([*stack, NODE])
+
+
 def told(verdicts: Verdicts) -> list[tuple[str, str]]:
     prefix = "spec.template.spec."
     found = [each for each in verdicts.findings if each.rule == "impossible-value"]
     return [(each.severity, each.path.removeprefix(prefix)) for each in found]
+
+
+MEMORY = "containers[0].resources.limits.memory"
 
 
 @pytest.mark.parametrize(
@@ -50,29 +58,30 @@ def told(verdicts: Verdicts) -> list[tuple[str, str]]:
 def test_memory_that_no_container_starts_with(
     memory: Any, expected: Verdict, severities: list[str]
 ) -> None:
-    verdicts = judge_documents([server(resources={"limits": {"memory": memory}}), NODE])
-    assert [severity for severity, _ in told(verdicts)] == severities
+    verdicts = judged(server(resources={"limits": {"memory": memory}}))
+    assert told(verdicts) == [(severity, MEMORY) for severity in severities]
     assert verdicts.stack is verdicts.workloads[0].verdict is expected
 
 
 def test_the_number_of_bytes_is_shown() -> None:
-    verdicts = judge_documents([server(resources={"limits": {"memory": "27m"}}), NODE])
-    (finding,) = [each for each in verdicts.findings if each.rule == "impossible-value"]
-    assert finding.path == "spec.template.spec.containers[0].resources.limits.memory"
-    assert finding.message.startswith("limits.memory is 27m, which is 0.027 bytes")
+    verdicts = judged(server(resources={"limits": {"memory": "27m"}}))
+    messages = [each.message for each in verdicts.findings if each.rule == "impossible-value"]
+    assert messages[0].startswith("limits.memory is 27m, which is 0.027 bytes")
 
 
 @pytest.mark.parametrize(
-    ("stack", "path"),
+    ("workload", "path"),
     [
-        ([server(resources={"requests": {"memory": "27"}})], "containers[0].resources.requests.memory"),
-        ([server(resources={"limits": {"ephemeral-storage": "20"}})], "containers[0].resources.limits.ephemeral-storage"),
-        ([server(volumes=[{"name": "tmp", "emptyDir": {"sizeLimit": "8"}}])], "volumes[0].emptyDir.sizeLimit"),
+        (server(resources={"requests": {"memory": "27"}}), "containers[0].resources.requests.memory"),
+        (server(resources={"limits": {"ephemeral-storage": "20"}}), "containers[0].resources.limits.ephemeral-storage"),
+        (server(volumes=[{"name": "tmp", "emptyDir": {"sizeLimit": "8"}}]), "volumes[0].emptyDir.sizeLimit"),
     ],
 )  # fmt: skip
-def test_amounts_that_are_only_suspicious(stack: list[Manifest], path: str) -> None:
-    verdicts = judge_documents([*stack, NODE])
-    assert told(verdicts) == [("warning", path)]
+def test_amounts_that_are_only_suspicious(workload: Manifest, path: str) -> None:
+    assert told(judged(workload)) == [("warning", path)]
+
+
+AGENT = daemon_set("agent", template(containers=[{"name": "main"}]))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +89,11 @@ def test_amounts_that_are_only_suspicious(stack: list[Manifest], path: str) -> N
     [
         [server(), limit_range({"type": "Container", "default": {"memory": "27"}})],
         [server(initContainers=[{"name": "i", "resources": {"limits": {"memory": "27"}}}])],
-        [
-            daemon_set("agent", template(containers=[{"name": "main"}])),
-            limit_range({"type": "Container", "max": {"memory": "27"}}),
-        ],
+        [AGENT, limit_range({"type": "Container", "max": {"memory": "27"}})],
     ],
 )
 def test_defaults_and_other_containers(stack: list[Manifest]) -> None:
-    assert ("error" in [severity for severity, _ in told(judge_documents([*stack, NODE]))]) is True
+    assert "error" in [severity for severity, _ in told(judged(*stack))]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +113,9 @@ def test_images_with_valid_names(image: str) -> None:
     assert wrong_image(image) == ""
 
 
+UNREADABLE = "does not read as host/repository:tag@digest"
+
+
 @pytest.mark.parametrize(
     ("image", "why"),
     [
@@ -115,65 +124,48 @@ def test_images_with_valid_names(image: str) -> None:
         ("pytorch/PyTorch:2.13", "has upper case in the repository"),
         ("MyImage", "has upper case in the repository"),
         ("gcr.io/$PROJECT/app", "has a placeholder that nobody has filled in"),
-        ("nginx:", "does not read as host/repository:tag@digest"),
-        ("nginx@sha256:12", "does not read as host/repository:tag@digest"),
-        ("https://nvcr.io/nvidia/pytorch", "does not read as host/repository:tag@digest"),
+        ("nginx:", UNREADABLE),
+        ("nginx@sha256:12", UNREADABLE),
+        ("https://nvcr.io/nvidia/pytorch", UNREADABLE),
     ],
 )
 def test_images_that_no_node_reads(image: str, why: str) -> None:
     assert wrong_image(image) == why
     for key in ("containers", "initContainers"):
-        stack = [server(**{key: [{"name": "x", "image": image}]}), NODE]
-        verdicts = judge_documents(stack)
+        verdicts = judged(server(**{key: [{"name": "x", "image": image}]}))
         assert told(verdicts) == [("error", f"{key}[0].image")]
         assert verdicts.stack is Verdict.CANNOT_FIT
 
 
 def test_the_name_of_an_image_that_is_mounted() -> None:
     volumes = [{"name": "model", "image": {"reference": "team/My Model"}}]
-    assert told(judge_documents([server(volumes=volumes), NODE])) == [
-        ("error", "volumes[0].image.reference")
-    ]
+    assert told(judged(server(volumes=volumes))) == [("error", "volumes[0].image.reference")]
 
 
 @pytest.mark.parametrize(
-    "stack",
+    "workload",
     [
-        [server(0, image="a b")],
-        [server(image=UNKNOWN)],
-        [server(image=None)],
-        [server(volumes=[{"name": "tmp", "emptyDir": {"sizeLimit": UNKNOWN}}])],
+        server(0, image="a b"),
+        server(image=UNKNOWN),
+        server(image=None),
+        server(volumes=[{"name": "tmp", "emptyDir": {"sizeLimit": UNKNOWN}}]),
     ],
 )
-def test_nothing_runs_or_is_known(stack: list[Manifest]) -> None:
-    assert told(judge_documents([*stack, NODE])) == []
+def test_nothing_runs_or_is_known(workload: Manifest) -> None:
+    assert told(judged(workload)) == []
+
+
+WRONG = server(image="a b")
 
 
 def test_what_a_webhook_may_change_is_not_certain() -> None:
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods"],
-    }
-    called = {
-        "clientConfig": {"url": "https://example.com"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    hooks = [{"name": "h.example.com", "rules": [rule], **called}]
-    group = "admissionregistration.k8s.io/v1"
-    hook = namespaced(group, "MutatingWebhookConfiguration", "hook", webhooks=hooks)
-    verdicts = judge_documents([server(image="a b"), NODE, hook])
+    verdicts = judged(WRONG, webhook("pods"))
     assert [severity for severity, _ in told(verdicts)] == ["warning"]
     assert verdicts.stack is Verdict.UNDETERMINED
 
 
 def test_an_accepted_value_is_shown_and_decides_nothing() -> None:
-    resources = [
-        (f"kubernetes:{each['apiVersion']}:{each['kind']}", each)
-        for each in (server(image="a b"), NODE)
-    ]
+    resources = [resource(WRONG), resource(NODE)]
     assert judge_program(resources).stack is Verdict.CANNOT_FIT
     verdicts = judge_program(resources, accepted=["impossible-value"])
     assert [severity for severity, _ in told(verdicts)] == ["error"]

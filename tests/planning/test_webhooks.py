@@ -8,31 +8,24 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
-from tests.factories import Manifest, container, deployment, job, template
+from tests.factories import Manifest, container, deployment, job, namespaced, resource, template
+from tests.factories import webhook as any_webhook
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-TEAMS = {
-    "matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team"]}
-    ]
-}
-MOST = {
-    "matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
-    ]
-}
+
+
+def in_namespaces(operator: str, name: str) -> Manifest:
+    key = "kubernetes.io/metadata.name"
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": [name]}]}
+
+
+TEAMS, MOST = in_namespaces("In", "team"), in_namespaces("NotIn", "kube-system")
+EXISTS = {"matchExpressions": [{"key": "job", "operator": "Exists"}]}
 
 
 def webhook(**fields: Any) -> Manifest:
     service = {"name": "hook", "namespace": "team", "path": "/"}
-    hook = {
-        "name": "h.example.com",
-        "clientConfig": {"service": service},
-        "rules": [RULE],
-        **fields,
-    }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    return {**kind, "metadata": {"name": "hooks"}, "webhooks": [hook]}
+    return any_webhook("pods", **{"clientConfig": {"service": service}, "rules": [RULE], **fields})
 
 
 def behind(replicas: int | None = 1) -> list[Manifest]:
@@ -41,16 +34,12 @@ def behind(replicas: int | None = 1) -> list[Manifest]:
     made = deployment("hook", replicas or 1, template(labels=labels))
     if replicas is None:
         del made["spec"]["replicas"]
-    metadata = {"name": "hook", "namespace": "team"}
-    return [{"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service}, made]
+    return [namespaced("v1", "Service", "hook", spec=service), made]
 
 
 def rules(objects: list[Manifest]) -> list[str]:
-    return [
-        each.rule
-        for each in judge_documents(objects).findings
-        if each.rule in ("webhook", "queue-kind")
-    ]
+    found = [each.rule for each in judge_documents(objects).findings]
+    return [rule for rule in found if rule in ("webhook", "queue-kind")]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +52,7 @@ def rules(objects: list[Manifest]) -> list[str]:
         ({}, 2, False),
         ({"namespaceSelector": TEAMS}, 1, False),
         ({"namespaceSelector": {"matchLabels": {"team": "ml"}}}, 1, False),
-        (
-            {"objectSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]}},
-            1,
-            False,
-        ),
+        ({"objectSelector": EXISTS}, 1, False),
         ({"rules": [{**RULE, "resources": ["deployments"]}]}, 1, False),
         ({"rules": [{**RULE, "operations": ["DELETE"]}]}, 1, False),
         ({"failurePolicy": UNKNOWN}, 1, False),
@@ -109,7 +94,7 @@ def test_kueue_that_may_stop_all_pods(release: Resource, is_reported: bool) -> N
 
 def queued(workload: Manifest) -> Resource:
     workload["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
-    return f"kubernetes:{workload['apiVersion']}:{workload['kind']}", workload
+    return resource(workload)
 
 
 def web() -> Manifest:
@@ -131,12 +116,9 @@ def web() -> Manifest:
 def test_queued_workload_is_of_a_kind_that_kueue_manages(
     workload: Manifest, release: Resource, is_reported: bool
 ) -> None:
-    found = [
-        each
-        for each in judge_program([release, queued(workload)]).findings
-        if each.rule == "queue-kind"
-    ]
-    assert [str(each.severity) for each in found] == ["error"] * is_reported
+    findings = judge_program([release, queued(workload)]).findings
+    severities = [each.severity for each in findings if each.rule == "queue-kind"]
+    assert severities == ["error"] * is_reported
 
 
 def test_a_hidden_kueues_queue_may_manage_every_kind() -> None:

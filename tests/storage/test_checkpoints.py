@@ -25,11 +25,11 @@ ARGS: dict[str, Any] = {
 def test_the_configuration_follows_the_permission_of_gkes_agent() -> None:
     access, configuration = check(CheckpointConfigurationSpec, "C", ARGS).declared_children()
     assert not isinstance(access.declared, dict)
+    agent = "gke-managed-checkpointing/gke-checkpointing-multitier-node"
     assert access.declared.inputs == {
         "bucket": "my-checkpoints",
         "role": "roles/storage.objectUser",
-        "member": "serviceAccount:ml.svc.id.goog"
-        "[gke-managed-checkpointing/gke-checkpointing-multitier-node]",
+        "member": f"serviceAccount:ml.svc.id.goog[{agent}]",
     }
     assert configuration.depends_on == ["access"]
     assert configuration.manifest["spec"] == {

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import pulumi
 import pytest
+import yaml
 from ml_foundations import StorageClasses
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.component.spec import check
 from ml_foundations.storage.classes import StorageClassesSpec
 
 from tests.support.declaring import declared, inputs
+from tests.support.refusing import assert_refused
 
 NFS = {"server": "nfs.example.internal", "path": "/export"}
 
@@ -27,18 +28,16 @@ def of_kind(kind: str, **given: Any) -> list[dict[str, Any]]:
 
 
 def test_the_seeds_class_with_its_zones() -> None:
-    assert classes(fast_ssd_zones=["a", "b"])["fast-ssd"] == {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "fast-ssd"},
-        "provisioner": "pd.csi.storage.gke.io",
-        "parameters": {"type": "pd-ssd", "replication-type": "regional-pd"},
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "allowVolumeExpansion": True,
-        "allowedTopologies": [
-            {"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["a", "b"]}]}
-        ],
-    }
+    assert classes(fast_ssd_zones=["a", "b"])["fast-ssd"] == yaml.safe_load("""
+        apiVersion: storage.k8s.io/v1
+        kind: StorageClass
+        metadata: {name: fast-ssd}
+        provisioner: pd.csi.storage.gke.io
+        parameters: {type: pd-ssd, replication-type: regional-pd}
+        volumeBindingMode: WaitForFirstConsumer
+        allowVolumeExpansion: true
+        allowedTopologies: [{matchLabelExpressions: [{key: topology.gke.io/zone, values: [a, b]}]}]
+    """)
 
 
 DISKS = {
@@ -67,22 +66,14 @@ def test_there_is_no_shared_class_that_nobody_asked_for() -> None:
 
 def test_datasets_are_copies_of_a_snapshot_in_every_zone() -> None:
     found = classes(dataset_zones=["a", "b"])["datasets"]
-    assert found["parameters"] == {
-        "type": "hyperdisk-ml",
-        "provisioned-throughput-on-create": "2400Mi",
-        "enable-multi-zone-provisioning": "true",
-    }
+    everywhere = {"enable-multi-zone-provisioning": "true"}
+    assert found["parameters"] == DISKS["hyperdisk-ml"] | everywhere
     assert found["volumeBindingMode"] == "Immediate"
 
 
 def test_a_class_of_ones_own() -> None:
-    mine = {
-        "type": "hyperdisk-balanced",
-        "iops": 10000,
-        "throughput": "600Mi",
-        "zones": ["a"],
-        "retain": True,
-    }
+    speed = {"iops": 10000, "throughput": "600Mi"}
+    mine = {"type": "hyperdisk-balanced", "zones": ["a"], "retain": True, **speed}
     found = classes(disks={"checkpoints": mine})["checkpoints"]
     assert found["parameters"] == {
         "type": "hyperdisk-balanced",
@@ -114,21 +105,20 @@ def test_filestore_in_one_zone_does_not_wait_for_a_node(zones: list[str], mode: 
 
 
 def test_filestore_in_a_shared_vpc() -> None:
-    found = classes(
-        filestore={"reserved_range": "google-services"},
-        network="projects/host/global/networks/shared",
-    )
-    assert found["filestore-zonal"]["parameters"]["connect-mode"] == "PRIVATE_SERVICE_ACCESS"
-    assert found["filestore-zonal"]["parameters"]["reserved-ip-range"] == "google-services"
+    network = "projects/host/global/networks/shared"
+    found = classes(filestore={"reserved_range": "google-services"}, network=network)
+    parameters = found["filestore-zonal"]["parameters"]
+    assert parameters["connect-mode"] == "PRIVATE_SERVICE_ACCESS"
+    assert parameters["reserved-ip-range"] == "google-services"
 
 
-def test_the_speed_of_hyperdisk_ml_is_chosen() -> None:
-    throughput = "provisioned-throughput-on-create"
-    for given, wanted in (({}, "2400Mi"), ({"ml_throughput": "600Mi"}, "600Mi")):
-        made = classes(dataset_zones=["a"], **given)
-        assert {made[name]["parameters"][throughput] for name in ("hyperdisk-ml", "datasets")} == {
-            wanted
-        }
+@pytest.mark.parametrize("name", ["hyperdisk-ml", "datasets"])
+@pytest.mark.parametrize(
+    ("given", "wanted"), [({}, "2400Mi"), ({"ml_throughput": "600Mi"}, "600Mi")]
+)
+def test_the_speed_of_hyperdisk_ml_is_chosen(given: Any, wanted: str, name: str) -> None:
+    made = classes(dataset_zones=["a"], **given)[name]
+    assert made["parameters"]["provisioned-throughput-on-create"] == wanted
 
 
 def test_lustre_is_in_the_zones_of_its_nodes() -> None:
@@ -139,18 +129,13 @@ def test_lustre_is_in_the_zones_of_its_nodes() -> None:
 
 
 def test_volumes_and_snapshots_outlive_their_claims_if_asked() -> None:
-    given: dict[str, Any] = {
-        "retain": True,
-        "nfs": NFS,
-        "filestore": {},
-        "disks": {"scratch": {"type": "pd-ssd"}},
-    }
-    assert {item.get("reclaimPolicy") for item in classes(**given).values()} == {"Retain"}
-    assert {item["deletionPolicy"] for item in of_kind("VolumeSnapshotClass", **given)} == {
-        "Retain"
-    }
-    given["disks"]["scratch"]["retain"] = False
-    assert "reclaimPolicy" not in classes(**given)["scratch"]
+    given: dict[str, Any] = {"retain": True, "nfs": NFS, "filestore": {}}
+    kept = given | {"disks": {"scratch": {"type": "pd-ssd"}}}
+    assert {item.get("reclaimPolicy") for item in classes(**kept).values()} == {"Retain"}
+    snapshots = of_kind("VolumeSnapshotClass", **kept)
+    assert {item["deletionPolicy"] for item in snapshots} == {"Retain"}
+    lost = given | {"disks": {"scratch": {"type": "pd-ssd", "retain": False}}}
+    assert "reclaimPolicy" not in classes(**lost)["scratch"]
 
 
 def test_disks_are_encrypted_with_the_given_key() -> None:
@@ -161,15 +146,16 @@ def test_disks_are_encrypted_with_the_given_key() -> None:
 
 
 def test_snapshot_classes() -> None:
-    assert [item["driver"] for item in of_kind("VolumeSnapshotClass", filestore={})] == [
-        "pd.csi.storage.gke.io",
-        "filestore.csi.storage.gke.io",
-    ]
+    drivers = ["pd.csi.storage.gke.io", "filestore.csi.storage.gke.io"]
+    assert [each["driver"] for each in of_kind("VolumeSnapshotClass", filestore={})] == drivers
     assert not of_kind("VolumeSnapshotClass", snapshots=False)
-    requests = declared(lambda: StorageClasses("x", {}))
-    request = requests["x-disk-snapshots"]
+    request = declared(lambda: StorageClasses("x", {}))["x-disk-snapshots"]
     assert request.type == "kubernetes:snapshot.storage.k8s.io/v1:VolumeSnapshotClass"
-    assert inputs(request)["driver"] == "pd.csi.storage.gke.io"
+    assert inputs(request)["driver"] == drivers[0]
+
+
+def disk(**given: Any) -> dict[str, Any]:
+    return {"disks": {"x": given}}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -178,11 +164,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "disks.fast-ssd: is the name of another class",
     ),
     "a regional Hyperdisk": (
-        {"disks": {"x": {"type": "hyperdisk-balanced", "regional": True}}},
+        disk(type="hyperdisk-balanced", regional=True),
         "disks.x.regional: is not for hyperdisk-balanced; set type to hyperdisk-balanced-high-availability",
     ),
     "one zone of a regional disk": (
-        {"disks": {"x": {"type": "pd-ssd", "regional": True, "zones": ["a"]}}},
+        disk(type="pd-ssd", regional=True, zones=["a"]),
         "disks.x.zones: has 1 entries, and a regional disk is in 2 zones",
     ),
     "three zones of fast-ssd": (
@@ -190,21 +176,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "fast_ssd_zones: has 3 entries",
     ),
     "operations of a persistent disk": (
-        {"disks": {"x": {"type": "pd-ssd", "iops": 3}}},
+        disk(type="pd-ssd", iops=3),
         "disks.x.iops: is for Hyperdisk; of pd-ssd it follows from the size",
     ),
-    "no such disk": ({"disks": {"x": {"type": "pd-fast"}}}, "disks.x.type"),
+    "no such disk": (disk(type="pd-fast"), "disks.x.type"),
     "no such tier": ({"filestore": {"tiers": ["premium"]}}, "filestore.tiers[0]"),
     "no such throughput": ({"lustre": {"zones": ["a"], "throughput": 300}}, "lustre.throughput"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
-    given, reason = REFUSED[case]
-    with pytest.raises(pulumi.InputPropertiesError) as caught:
-        spec_of(**given)
-    assert reason in str(caught.value)
+@pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
+    assert_refused(StorageClassesSpec, given, reason)
 
 
 GPU_FAMILIES = {
@@ -218,17 +201,14 @@ GPU_FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("machine", GPU_FAMILIES)
-def test_every_gpu_family_has_a_class_and_fast_ssd_is_not_it(machine: str) -> None:
-    parameters = {name: found["parameters"] for name, found in classes().items()}
-    attaching = {
-        name
-        for name, each in parameters.items()
-        if MACHINE_TYPES[machine].attaches(
-            each["type"], regional=each.get("replication-type") == "regional-pd"
-        )
-    }
-    assert GPU_FAMILIES[machine] in attaching
+@pytest.mark.parametrize(("machine", "name"), GPU_FAMILIES.items())
+def test_every_gpu_family_has_a_class_and_fast_ssd_is_not_it(machine: str, name: str) -> None:
+    def attaches(disk: dict[str, str]) -> bool | None:
+        regional = disk.get("replication-type") == "regional-pd"
+        return MACHINE_TYPES[machine].attaches(disk["type"], regional=regional)
+
+    attaching = {name for name, made in classes().items() if attaches(made["parameters"])}
+    assert name in attaching
     assert "fast-ssd" not in attaching
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from ml_foundations.component.spec import ComponentSpec, check
 
 Refused = tuple[dict[str, Any], tuple[str, ...]]
 
@@ -25,3 +26,10 @@ def lines_about(field: str, message: str) -> list[str]:
     """Return the lines of a message that are about a field, such as ``mounts[0].path``."""
     lines = [line.strip() for line in message.splitlines()]
     return [line for line in lines if line.startswith(f"{field}: ")]
+
+
+def assert_refused(spec: type[ComponentSpec], given: dict[str, Any], *reasons: str) -> None:
+    """Check that the arguments of a spec are refused with all of the reasons."""
+    message = refusal(check, spec, spec.__name__.removesuffix("Spec"), given)
+    for reason in reasons:
+        assert reason in message, message

@@ -13,6 +13,8 @@ from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.tenancy.quota import gpu_key
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 
+from tests.factories import REQUIRED, in_namespace
+from tests.factories import pod as pod_with
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
 from tests.workloads.building import job, pod_of
@@ -20,16 +22,11 @@ from tests.workloads.building import job, pod_of
 BOTH = "NVIDIA-H100-80GB-HBM3"
 """The product label of A3 High and A3 Mega."""
 HIGH, MEGA = ({labels.GKE_ACCELERATOR: f"nvidia-h100-{name}"} for name in ("80gb", "mega-80gb"))
-TWO_TERMS = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": labels.ZONE, "operator": "In", "values": [zone]}]}
-                for zone in "ab"
-            ]
-        }
-    }
-}
+TERMS = [
+    {"matchExpressions": [{"key": labels.ZONE, "operator": "In", "values": [zone]}]}
+    for zone in "ab"
+]
+TWO_TERMS = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": TERMS}}}
 PODS: list[tuple[str, dict[str, Any], bool]] = [
     ("L4", {"gpu": "L4"}, True),
     ("L4", {"gpu": "L4", "accelerator_label": True}, True),
@@ -56,13 +53,8 @@ PODS: list[tuple[str, dict[str, Any], bool]] = [
 ]
 """The model that a team's quota counts, the arguments of a workload, and whether its pods are admitted."""
 MODELS = sorted({model for model, *_ in PODS})
-TEAM: Any = {
-    "gpus": 8,
-    "cpu": "96",
-    "memory": "512Gi",
-    "storage": "4Ti",
-    "gpus_by_model": dict.fromkeys(MODELS, 8),
-}
+TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
+TEAM |= {"gpus_by_model": dict.fromkeys(MODELS, 8)}
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 RULES = {
     "ValidatingAdmissionPolicy": f"{POLICIES}ies",
@@ -76,12 +68,7 @@ def team() -> list[dict[str, Any]]:
 
 def pod(model: str, args: dict[str, Any]) -> dict[str, Any]:
     spec = pod_of(job(gpus=1, **args)) | {"priorityClassName": f"models-{gpu_key(model)}"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "models"},
-        "spec": spec,
-    }
+    return in_namespace("models", pod_with("p", {"metadata": {}, "spec": spec}))
 
 
 @pytest.mark.parametrize(("model", "args", "is_admitted"), PODS)
