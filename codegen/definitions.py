@@ -80,7 +80,7 @@ def text(*, download: bool = True) -> str:
     kinds: dict[str, Any] = {}
     for module, below in FOLDERS.items():
         for path in sorted((folder(module, download=download) / below).glob("*.*_*.yaml")):
-            kinds |= dict(_kinds(yaml.safe_load(path.read_text())))
+            kinds |= dict(_kinds(yaml.load(path.read_text(), yaml.CSafeLoader)))
     lines = [f"{json.dumps(name)}:{_compact(kinds[name])}" for name in sorted(kinds)]
     return f'{{"versions":{json.dumps(versions())},\n"kinds":{{\n' + ",\n".join(lines) + "\n}}\n"
 

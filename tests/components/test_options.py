@@ -166,10 +166,11 @@ def test_no_child_is_registered_with_false() -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("option", PROVIDERS)
 def test_children_have_the_provider_of_their_package(option: str, place: str) -> None:
-    own = [request.name for request in children(made(PROVIDERS[option], place))]
-    assert sorted(own) == sorted(request.name for request in children(plainly()))
+    own = list(children(made(PROVIDERS[option], place)))
+    plain = children(plainly())
+    assert sorted(request.name for request in own) == sorted(request.name for request in plain)
     packages = {"gcp"} | ({"random"} if option == "providers" else set())
-    for request in children(made(PROVIDERS[option], place)):
+    for request in own:
         package = request.type.partition(":")[0]
         if package == "kubernetes":
             assert "::ml-kubernetes::" in request.provider, request.name

@@ -90,4 +90,6 @@ def read(path: Path) -> Case:
     """Read a case that ``write`` wrote."""
     text = path.read_text()
     rule = text.partition("\n")[0].removeprefix("# rule: ")
-    return Case(rule, tuple(document for document in yaml.safe_load_all(text) if document))
+    return Case(
+        rule, tuple(document for document in yaml.load_all(text, yaml.CSafeLoader) if document)
+    )

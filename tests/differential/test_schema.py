@@ -29,7 +29,7 @@ def runs(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 def regressions() -> list[list[dict[str, Any]]]:
     paths = sorted(proof.REGRESSIONS.glob("*.yaml"))
-    return [list(yaml.safe_load_all(path.read_text())) for path in paths]
+    return [list(yaml.load_all(path.read_text(), yaml.CSafeLoader)) for path in paths]
 
 
 def test_regressions_agree(runs: Runs) -> None:

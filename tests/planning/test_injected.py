@@ -268,7 +268,7 @@ def test_no_team_limits_what_gke_adds_to_the_pods_of_any_component() -> None:
     limits = manifest_of(team, "LimitRange")
     count = 0
     for path in GOLDENS:
-        for made in pods_in([*yaml.safe_load_all(path.read_text())]):
+        for made in pods_in([*yaml.load_all(path.read_text(), yaml.CSafeLoader)]):
             annotations = section(made, "metadata", "annotations")
             if annotations.get(VOLUMES) != "true":
                 continue

@@ -17,7 +17,7 @@ from tests.support.checkout import CHECKOUT
 ADDONS = CHECKOUT / "components" / "ml_foundations" / "rehearsal" / "cloud" / "addons.yaml"
 POLICIES: dict[str, Manifest] = {
     document["metadata"]["name"]: document
-    for document in yaml.safe_load_all(ADDONS.read_text())
+    for document in yaml.load_all(ADDONS.read_text(), yaml.CSafeLoader)
     if document["kind"] == "MutatingAdmissionPolicy"
 }
 TABLE = rows("known_admission.csv", "ml_foundations.planning.input")

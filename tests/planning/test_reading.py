@@ -176,16 +176,11 @@ def test_json_in_annotations_and_secrets_is_bounded() -> None:
 
 
 READERS = {
-    "catalog/fabric_pods.py": "the package's own file",
-    "catalog/gke_kinds.py": "the package's own file",
-    "catalog/injections.py": "the package's own file",
-    "component/data.py": "the package's own files",
+    "kubernetes/packaged_yaml.py": "the package's own files",
     "kubernetes/reading.py": "the reader",
     "planning/api_server/definitions.py": "the package's own file",
     "planning/input/field_catalog.py": "the package's own files, read at each start",
     "rehearsal/api.py": "answers of the replica's API server",
-    "rehearsal/cloud/addons.py": "the package's own file",
-    "rehearsal/cloud/metrics.py": "the package's own file",
     "rehearsal/control_plane/configuration.py": "the package's own file",
     "rehearsal/control_plane/controllers.py": "charts of pinned publishers, rendered by Helm",
     "rehearsal/engine/dry_run_process.py": "a request of its parent; it imports nothing of the package",

@@ -22,6 +22,11 @@ FILES = [
 ]
 
 
+def documents_of(file: Path) -> list[Any]:
+    text = file.read_text()
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
 def judged(documents: list[Any]) -> Verdicts:
     """The verdicts on documents as a program would declare them."""
     versions = [each["apiVersion"] for each in documents]
@@ -58,7 +63,7 @@ def each_unknown(tree: Any) -> Iterator[Any]:
 def cases() -> Iterator[Any]:
     """Yield the documents of each file with the number of one of them."""
     for file in FILES:
-        documents = [document for document in yaml.safe_load_all(file.read_text()) if document]
+        documents = documents_of(file)
         for index, document in enumerate(documents):
             # Without the defaults of a LimitRange, pods may be refused that would be admitted.
             if document["kind"] != "LimitRange":
@@ -67,8 +72,7 @@ def cases() -> Iterator[Any]:
 
 
 def test_the_objects_of_every_kind_fit() -> None:
-    text = (HERE / "of_every_kind.yaml").read_text()
-    assert judged([document for document in yaml.safe_load_all(text) if document]).stack == "fits"
+    assert judged(documents_of(HERE / "of_every_kind.yaml")).stack == "fits"
 
 
 @pytest.mark.parametrize(("documents", "index"), cases())

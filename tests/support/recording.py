@@ -40,7 +40,9 @@ def stack(name: str) -> list[Resource]:
 
 def stack_file(name: str) -> dict[str, Any]:
     """The configuration of a stack."""
-    return yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"]
+    return yaml.load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text(), yaml.CSafeLoader)[
+        "config"
+    ]
 
 
 def changed_stack(name: str, config: Mapping[str, Any]) -> list[Resource]:
@@ -67,7 +69,7 @@ def read(name: str) -> set[tuple[str, str]]:
 def example(name: str) -> list[Resource]:
     """What an example's program registers; it must not warn."""
     file = CHECKOUT / "examples" / name / "Pulumi.dev.yaml"
-    config = yaml.safe_load(file.read_text())["config"] if file.exists() else {}
+    config = yaml.load(file.read_text(), yaml.CSafeLoader)["config"] if file.exists() else {}
     with _silent():
         return _record(f"examples/{name}", name, "dev", config)
 

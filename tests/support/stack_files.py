@@ -18,7 +18,7 @@ STACKS = CHECKOUT / "stacks"
 
 @cache
 def _config(stack: str) -> dict[str, Any]:
-    return yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
+    return yaml.load((STACKS / f"Pulumi.{stack}.yaml").read_text(), yaml.CSafeLoader)["config"]
 
 
 def sections(stack: str = "dev") -> dict[str, Any]:

@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.tables import table
+from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 
 
 class FabricDaemon(NamedTuple):
@@ -122,7 +121,7 @@ def fabric_pods() -> Mapping[str, FabricPod]:
     """Return what a pod needs, by kind of fabric."""
     text = Path(__file__).with_name("fabric_pods.yaml").read_text()
     pods: dict[str, FabricPod] = {}
-    for kind, fields in yaml.safe_load(text).items():
+    for kind, fields in packaged_yaml(text).items():
         daemon, test = fields.pop("daemon", None), FabricTest(**fields.pop("test"))
         of_daemon = FabricDaemon(**daemon) if daemon else None
         pods[kind] = FabricPod(**fields, test=test, daemon=of_daemon)

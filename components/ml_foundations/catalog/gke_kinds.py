@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.inference_gateways import (
     GATEWAY_GROUP,
@@ -18,6 +16,7 @@ from ml_foundations.catalog.inference_gateways import (
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 _METRICS_VERSION, _METRICS_PROFILE = "1.35.1-gke.1396000", "podAutoscaling.hpaProfile PERFORMANCE"
@@ -94,7 +93,7 @@ def own_classes(cluster: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]
 
 @cache
 def _classes() -> Sequence[Mapping[str, Any]]:
-    return list(yaml.safe_load_all(Path(__file__).with_name("storage_classes.yaml").read_text()))
+    return packaged_documents(Path(__file__).with_name("storage_classes.yaml").read_text())
 
 
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import yaml
+from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 
 SIDECAR, PREFETCH, SCAN = "bucket-sidecar", "bucket-prefetch", "bucket-scan"
 INTERFACES = "interfaces"
@@ -89,7 +89,7 @@ class Injection(NamedTuple):
 def injections() -> Mapping[str, Injection]:
     """Return what GKE adds to pods, by a short name, in the order in which it does."""
     text = Path(__file__).with_name("injections.yaml").read_text()
-    return {name: Injection(**fields) for name, fields in yaml.safe_load(text).items()}
+    return {name: Injection(**fields) for name, fields in packaged_yaml(text).items()}
 
 
 def sidecar_resources(annotations: Mapping[str, Any]) -> Mapping[str, str]:

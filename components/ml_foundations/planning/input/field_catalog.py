@@ -12,9 +12,8 @@ from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import yaml
-
 from ml_foundations.kubernetes.objects import Manifest, section
+from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves, path_keys
 from ml_foundations.kubernetes.words import shown
@@ -95,8 +94,7 @@ _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 @cached_per_kinds
 def table() -> Mapping[str, Any]:
     """Return what planning knows of kinds and fields."""
-    # The libyaml loader takes a tenth of the time.
-    loaded = yaml.load(FIELDS.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loaded = packaged_yaml(FIELDS.read_text())
     for kind in user_kinds().values():
         loaded["kinds"][WORKLOADS].append(f"{kind.group}/{kind.version} {kind.kind}")
         loaded["types"] |= rules_of(kind)
@@ -313,7 +311,7 @@ _notes_of_equal = cached_by_content(notes_of)
 
 def notes_below(key: str, notes: Iterable[Note]) -> list[Note]:
     """Return notes on the fields below a key."""
-    return [note._replace(path=joined(key, note.path)) for note in notes]
+    return [Note(joined(key, path), reason, is_error) for path, reason, is_error in notes]
 
 
 def _in_field(rule: _Field, value: Any) -> list[Note]:

@@ -41,13 +41,15 @@ BUILT_IN: Mapping[str, str] = {
     "JobSet": "jobset.x-k8s.io",
 }
 """The API groups of the kinds that no file describes."""
-_PATH = re.compile(r"[A-Za-z][\w-]*(\.[A-Za-z][\w-]*)*")
+# The types of a path grow with the square of its length. No kind that is known has seven names.
+_MOST_NAMES = 32
+_PATH = re.compile(rf"[A-Za-z][\w-]*(\.[A-Za-z][\w-]*){{0,{_MOST_NAMES - 1}}}")
 _NAMES = {
     "kind": re.compile("[A-Z][A-Za-z0-9]{0,62}"),
     "group": re.compile(r"[a-z0-9][a-z0-9.-]{0,252}"),
     "version": re.compile("[a-z][a-z0-9]{0,62}"),
 }
-_CONDITION = re.compile(rf"{_PATH.pattern}=.+")
+_CONDITION = re.compile(f"{_PATH.pattern}=.+")
 _PATHS = "a list of paths, such as [spec.template]"
 _REQUIRED = {
     **dict.fromkeys(("kind", "group"), ", as in apiVersion: group/version"),
@@ -291,4 +293,5 @@ def _path_errors(prefix: str, paths: Mapping[str, Sequence[str]]) -> Iterator[st
             if not _PATH.fullmatch(path):
                 fix = "each has the path of a list" if "[" in path else "such as spec.template"
                 found = f"not {shown(path)}; {fix}"
-                yield f"{prefix}{key} must be names with dots between them, {found}"
+                form = f"must be names with dots between them, at most {_MOST_NAMES}"
+                yield f"{prefix}{key} {form}, {found}"

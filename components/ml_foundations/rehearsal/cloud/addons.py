@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ml_foundations.catalog import node_resources
 from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, name_of, section
+from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api, Object, condition
 
@@ -37,7 +36,7 @@ class Addons:
     def __init__(self, api: Api) -> None:
         self._api = api
         manifests = "\n---\n".join(path.read_text() for path in _MANIFESTS)
-        self._missing = [*yaml.safe_load_all(manifests), *own_classes({})]
+        self._missing = [*packaged_documents(manifests), *own_classes({})]
 
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Create the objects that a cluster with these properties has; None means all of them."""

@@ -12,11 +12,10 @@ from string import Template
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import yaml
-
 from ml_foundations.catalog.gke_kinds import missing_for_metrics
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, name_of, section
+from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.rehearsal.api import Api, Object, existing
 from ml_foundations.rehearsal.cloud import json_server
 from ml_foundations.rehearsal.cloud.informer import Informer
@@ -67,7 +66,7 @@ class MetricsServer:
         ports = configuration.free_ports([_PORT], {_PORT: self._store.get(_PORT, 0)})
         self._store.put(_PORT, ports[_PORT])
         words = {"port": ports[_PORT], "loopback": configuration.LOOPBACK, "of_gke": _OF_GKE}
-        for item in yaml.safe_load_all(_MANIFESTS.substitute(words)):
+        for item in packaged_documents(_MANIFESTS.substitute(words)):
             if item["kind"] == "APIService":
                 self._of_gke = item
                 continue

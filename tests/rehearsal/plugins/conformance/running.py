@@ -72,7 +72,7 @@ def scenarios() -> list[Scenario]:
             entry.get("objects", {}),
             entry.get("stricter", False),
         )
-        for entry in yaml.safe_load(FILE.read_text())
+        for entry in yaml.load(FILE.read_text(), yaml.CSafeLoader)
     ]
 
 
