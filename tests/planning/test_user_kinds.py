@@ -110,7 +110,11 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         ("- template", "- tmplate", "pods[0].template is required: a list of paths, such as"),
         ("template: [", "template: [1, ", "pods[0].template[0] must be a path, such as"),
         ("template: [", "template: ['spec.x[].y', ", "pods[0].template must be names with dots"),
-        ("count: spec", "count: " + "spec." * 32 + "n # ", "dots between them, at most 32, not spec"),
+        (
+            "count: spec",
+            "count: " + "spec." * 32 + "n # ",
+            "dots between them, at most 32, not 'spec",
+        ),
         ("count: spec", "count: 2 # ", "pods[0].count must be a path, such as spec.replicas"),
         ("count: spec", "bounds: [spec.x] # ", "pods[0].bounds must be two paths"),
         ("count: spec", "unless: spec", "pods[0].unless must be a path and values, such as"),
