@@ -8,22 +8,22 @@ from ml_foundations.catalog.disks import FILESTORE_CSI, PD_CSI
 from ml_foundations.rehearsal.cloud.kubelet import Kubelet
 from ml_foundations.rehearsal.cloud.volumes import VolumeProvisioner
 
+from tests import factories
+
 
 def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
     annotations = {
         "volume.kubernetes.io/storage-provisioner": driver,
         "volume.kubernetes.io/selected-node": "gke-n",
     }
-    spec = {
-        "accessModes": [mode],
-        "volumeMode": volume_mode,
-        "storageClassName": "c",
-        "resources": {"requests": {"storage": "1Ti"}},
-    }
-    return {
-        "metadata": {"name": "d", "namespace": "x", "uid": "u", "annotations": annotations},
-        "spec": spec,
-    }
+    made = factories.claim("d", mode, "1Ti", volumeMode=volume_mode, storageClassName="c")
+    made["metadata"] |= {"namespace": "x", "uid": "u", "annotations": annotations}
+    return made
+
+
+def copy(*items: dict[str, Any]) -> Mock:
+    """The live copy of a collection."""
+    return Mock(**{"items.return_value": [*items]})
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,11 @@ def test_a_disk_is_made_for_the_modes_that_it_has(
         "topology.gke.io/zone": "us-central1-a",
     }
     node = {"metadata": {"name": "gke-n", "labels": labels}}
-    storage_class = {
-        "metadata": {"name": "c"},
-        "provisioner": driver,
-        "parameters": {"type": "pd-balanced"},
-    }
+    parameters = {"type": "pd-balanced"}
+    storage_class = {"metadata": {"name": "c"}, "provisioner": driver, "parameters": parameters}
+    claims = [claim(driver, mode, volume_mode)]
     api = Mock()
-    followed = [
-        Mock(**{"items.return_value": found})
-        for found in ([claim(driver, mode, volume_mode)], [], [storage_class])
-    ]
-    VolumeProvisioner(api, *followed).reconcile([node], [], [])
+    VolumeProvisioner(api, copy(*claims), copy(), copy(storage_class)).reconcile([node], [], [])
     assert api.ensure.called is is_made
     reasons = [call.args[1]["reason"] for call in api.create.call_args_list]
     assert reasons == ([] if is_made else ["ProvisioningFailed"])
@@ -89,8 +83,8 @@ def test_a_disk_for_one_node_is_attached_to_one(
     claim_ref = {"namespace": "x", "name": "d"}
     spec = {"csi": {"driver": PD_CSI}, "claimRef": claim_ref, "accessModes": [mode]}
     volume = {"metadata": {"name": "pvc-u"}, "spec": spec}
-    api, none = Mock(), Mock(**{"items.return_value": []})
-    kubelet = Kubelet(api, Mock(**{"items.return_value": [volume]}), none, none)
+    api = Mock()
+    kubelet = Kubelet(api, copy(volume), copy(), copy())
     kubelet.reconcile([pod("one", nodes[0], source), pod("two", nodes[1], source)])
     assert api.request.call_count == started
     said = [call.args[1]["message"] for call in api.create.call_args_list]

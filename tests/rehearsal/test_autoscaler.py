@@ -16,33 +16,21 @@ from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, pl
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
+from tests import factories
+from tests.support.autoscaling import per_pool, waiting_pods
 from tests.support.simulation import L4, SYSTEM, ZONES, Object
 
 LABELS = {"app": "a"}
-SELECTOR = {"labelSelector": {"matchLabels": LABELS}}
 BIG = replace(SYSTEM, max_nodes=20)
 
 
 def pending(count: int = 1, gpus: int = 0, **spec: Any) -> list[Object]:
-    container = {
-        "name": "c",
-        "image": "i",
-        "resources": {"limits": {GPU_RESOURCE: str(gpus)} if gpus else {}},
-    }
-    said = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "in whatever words",
-    }
-    return [
-        {
-            "metadata": {"name": f"p{index}", "namespace": "default", "labels": LABELS},
-            "spec": {"containers": [container], **spec},
-            "status": {"phase": "Pending", "conditions": [said]},
-        }
-        for index in range(count)
-    ]
+    limits = {GPU_RESOURCE: str(gpus)} if gpus else {}
+    pods = waiting_pods(count, {}, labels=LABELS)
+    for pod in pods:
+        container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+        pod["spec"] = {"containers": [container], **spec}
+    return pods
 
 
 def planned(
@@ -54,24 +42,15 @@ def planned(
     return plan(pods, existing, [], pools or (BIG,), None, lambda pod: zones)
 
 
-def per_pool(found: Plan) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for (pool, _), count in found.new_nodes.items():
-        counts[pool] += count
-    return counts
-
-
 def anti_affinity(key: str) -> Object:
-    required = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **SELECTOR}]
-    }
-    return {"affinity": {"podAntiAffinity": required}}
+    return {"affinity": factories.anti_affinity(key, LABELS["app"])}
+
+
+TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 
 
 def test_pods_share_a_node() -> None:
-    assert per_pool(planned(pending(4, gpus=1, tolerations=[{"operator": "Exists"}]), L4)) == {
-        "l4": 2
-    }
+    assert per_pool(planned(pending(4, gpus=1, **TOLERANT), L4)) == {"l4": 2}
     assert per_pool(planned(pending(3))) == {BIG.name: 1}
 
 
@@ -97,22 +76,15 @@ def test_a_host_port_is_taken_once_on_each_node() -> None:
 
 
 def test_pods_are_spread_over_the_zones() -> None:
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": ZONE,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "minDomains": 2,
-        **SELECTOR,
-    }
+    spread = factories.spread(app=LABELS["app"], minDomains=2)
     found = planned(pending(2, topologySpreadConstraints=[spread]))
     assert found.new_nodes == Counter({(BIG.name, zone): 1 for zone in BIG.zones})
 
 
 def test_a_node_with_space_is_used_unless_other_pods_bar_it() -> None:
     node = nodes.new_node(BIG, BIG.zones[0], None)
-    assert planned(pending(), existing=(node,)) == Plan(
-        Counter(), frozenset({node["metadata"]["name"]})
-    )
+    used = frozenset({node["metadata"]["name"]})
+    assert planned(pending(), existing=(node,)) == Plan(Counter(), used)
     [running] = pending(**anti_affinity(HOSTNAME))
     running["spec"]["nodeName"] = node["metadata"]["name"]
     assert per_pool(planned([running, *pending()], existing=(node,))) == {BIG.name: 1}
@@ -140,12 +112,17 @@ QUEUED = replace(BIG, name="queued", queued=True)
 
 def apart(count: int) -> list[Object]:
     """Pods that take a node each, of any pool."""
-    return pending(count, tolerations=[{"operator": "Exists"}], **anti_affinity(HOSTNAME))
+    return pending(count, **TOLERANT, **anti_affinity(HOSTNAME))
+
+
+def requested(pods: list[Object], *pools: Pool, existing: tuple[Object, ...] = ()) -> Plan:
+    """The plan for the pods of a ProvisioningRequest."""
+    return plan(pods, existing, [], pools, None, lambda pod: None, queued=True)
 
 
 def test_queued_pools_grow_for_requests_alone() -> None:
     assert per_pool(planned(apart(2), QUEUED)) == {}
-    asked = plan(apart(2), (), [], (BIG, QUEUED), None, lambda pod: None, queued=True)
+    asked = requested(apart(2), BIG, QUEUED)
     assert (per_pool(asked), asked.unplaced) == ({"queued": 2}, ())
 
 
@@ -153,9 +130,7 @@ def test_a_request_beyond_the_largest_pool_is_reported() -> None:
     small = replace(QUEUED, max_nodes=3)
     there = (nodes.new_node(small, small.zones[0], None, "earlier"),)
     assert there[0]["metadata"]["labels"][GKE_REQUEST] == "earlier"
-    assert (
-        len(plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced) == 1
-    )
+    assert len(requested(apart(3), small, existing=there).unplaced) == 1
 
 
 def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -> None:
@@ -190,13 +165,10 @@ def test_pods_that_only_space_separates_are_planned_in_one_pass(
     monkeypatch.setattr(autoscaler, "placeable", counting)
     big = replace(L4, max_nodes=300)
     existing = tuple(nodes.new_node(big, big.zones[0], None) for _ in range(100))
-    found = planned(
-        pending(600, gpus=2, tolerations=[{"operator": "Exists"}]), big, existing=existing
-    )
+    found = planned(pending(600, gpus=2, **TOLERANT), big, existing=existing)
     assert (per_pool(found), len(found.unplaced)) == ({"l4": 200}, 300)
-    assert sum(looked) < 4 * 300, (
-        "each node is looked at once, and for each new one the pool and its zones"
-    )
+    # Each node is looked at once, and for each new one the pool and its zones.
+    assert sum(looked) < 4 * 300
 
 
 def reasons(found: Plan) -> list[str]:
@@ -206,26 +178,26 @@ def reasons(found: Plan) -> list[str]:
 def test_the_nearest_pool_and_what_it_lacks_are_reported() -> None:
     """An inference server that needs more memory than a node of the GPU pool has free."""
     small = replace(L4, name="inference", machine_type="g2-standard-8", gpu=PoolGpu("nvidia-l4", 1))
-    [pod] = pending(gpus=1, tolerations=[{"operator": "Exists"}])
+    [pod] = pending(gpus=1, **TOLERANT)
     pod["spec"]["containers"][0]["resources"]["requests"] = {"memory": "28Gi"}
     [reason] = reasons(planned([pod], BIG, small))
     assert 'the nearest, "inference", does not take it: it needs 28Gi memory, and ' in reason
     assert "Request at most " in reason
 
 
+def no_more(pool: str) -> str:
+    return f'a node of "{pool}" has the room, and no more nodes may come there for it'
+
+
 def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
-    full = replace(BIG, max_nodes=1)
-    found = planned(pending(3, **anti_affinity(HOSTNAME)), full)
-    assert (
-        reasons(found)
-        == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
-    )
+    found = planned(pending(3, **anti_affinity(HOSTNAME)), replace(BIG, max_nodes=1))
+    assert reasons(found) == [no_more(BIG.name)] * 2
 
 
 def test_a_sold_out_pool_is_reported_as_that() -> None:
     gone, small = (replace(L4, name=name, max_nodes=0) for name in ("gone", "small"))
     limit = "and no more nodes may come there for it"
-    pods = pending(tolerations=[{"operator": "Exists"}])
+    pods = pending(**TOLERANT)
     [reason] = reasons(planned(pods, replace(gone, is_sold_out=True), small))
     assert reason.endswith(f'{limit}: "gone" is sold out in the stockout')
     both = [replace(pool, is_sold_out=True) for pool in (gone, small)]
@@ -234,27 +206,17 @@ def test_a_sold_out_pool_is_reported_as_that() -> None:
 
 
 def test_a_queued_pool_reports_what_its_nodes_come_for() -> None:
-    [reason] = set(reasons(planned(apart(2), QUEUED)))
-    assert (
-        reason
-        == 'a node of "queued" has the room, and nodes come there only for a ProvisioningRequest'
-    )
-    [reason] = set(reasons(planned(apart(3), QUEUED, replace(BIG, max_nodes=1))))
-    assert reason == f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'
-    short = plan(
-        apart(3), (), [], (replace(QUEUED, max_nodes=1),), None, lambda pod: None, queued=True
-    )
-    assert set(reasons(short)) == {
-        'a node of "queued" has the room, and no more nodes may come there for it'
-    }
+    why = "has the room, and nodes come there only for a ProvisioningRequest"
+    assert set(reasons(planned(apart(2), QUEUED))) == {f'a node of "queued" {why}'}
+    found = planned(apart(3), QUEUED, replace(BIG, max_nodes=1))
+    assert set(reasons(found)) == {no_more(BIG.name)}
+    assert set(reasons(requested(apart(3), replace(QUEUED, max_nodes=1)))) == {no_more("queued")}
 
 
 def test_pods_kept_off_new_nodes_by_others_are_reported() -> None:
-    [reason] = set(reasons(planned(pending(5, **anti_affinity(ZONE)))))
-    assert (
-        reason
-        == f'on a new node of "{BIG.name}" its affinity, anti-affinity or topology spread would not hold'
-    )
+    why = "its affinity, anti-affinity or topology spread would not hold"
+    found = planned(pending(5, **anti_affinity(ZONE)))
+    assert set(reasons(found)) == {f'on a new node of "{BIG.name}" {why}'}
 
 
 def test_disks_out_of_reach_are_reported_as_that() -> None:
@@ -274,12 +236,10 @@ def hopeless(found: Plan) -> list[bool]:
 
 
 def test_only_pods_that_no_empty_or_new_node_takes_are_hopeless() -> None:
-    full = replace(BIG, max_nodes=1)
-    assert hopeless(planned(pending(2, **anti_affinity(HOSTNAME)), full)) == [False], (
-        "a node may become free"
-    )
+    crowd = planned(pending(2, **anti_affinity(HOSTNAME)), replace(BIG, max_nodes=1))
+    assert hopeless(crowd) == [False], "a node may become free"
     assert hopeless(planned(pending(), zones=frozenset())) == [False], "a claim may be made yet"
-    greedy = pending(gpus=3, tolerations=[{"operator": "Exists"}])
+    greedy = pending(gpus=3, **TOLERANT)
     assert hopeless(planned(greedy, BIG, L4)) == [True]
     other = nodes.new_node(replace(L4, name="other", gpu=PoolGpu("nvidia-l4", 4)), ZONES[0], None)
     other["spec"]["unschedulable"] = True

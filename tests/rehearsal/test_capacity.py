@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import config, utils
+from kubernetes import utils
 from ml_foundations.catalog.pools import PoolGpu
-from ml_foundations.rehearsal.control_plane import controllers, kwok
-from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.factories import cluster_wide
 from tests.support.cluster import Cluster
+from tests.support.own_replica import own_replica
 from tests.support.project import Project
-from tests.support.simulation import GPU_TAINT, ZONES, Cloud, Pool, simulated_gke
+from tests.support.project_steps import FOR_LONG, WHOLE_NODE, program
+from tests.support.simulation import L4, ZONES, Cloud, Pool, simulated_gke
 from tests.support.waiting import until
 
-H100 = Pool(
-    "h100",
-    "a3-highgpu-8g",
-    cluster="ml",
+H100 = replace(
+    L4,
+    name="h100",
+    machine_type="a3-highgpu-8g",
     max_nodes=4,
     zones=ZONES[:1],
     labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
-    taints=(GPU_TAINT,),
     gpu=PoolGpu("nvidia-h100-80gb", 8),
 )
 QUEUED = replace(H100, name="queued", queued=True, location_policy="ANY")
@@ -34,34 +34,24 @@ REQUEST = "autoscaling.gke.io/provisioning-request"
 
 
 @pytest.fixture(scope="module")
-def cloud(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    rehearsal = Rehearsal.of("t", tmp_path_factory.mktemp("capacity"))
-    rehearsal.make()
-    try:
-        kwok.start(rehearsal, tools)
-        api = config.new_client_from_config(str(rehearsal.kubeconfig))
-        utils.create_from_dict(
-            api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}}
-        )
-        with simulated_gke(
-            Cluster(rehearsal, rehearsal.kubeconfig, api), scale_down_seconds=3
-        ) as made:
-            made.store.save_pool(H100)
-            made.store.save_pool(QUEUED)
-            yield made
-    finally:
-        controllers.stop(rehearsal)
-        kwok.delete(rehearsal)
+def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of this module's own: Kueue and the simulated GKE are of one rehearsal, which a program changes."""
+    with own_replica(tools, tmp_path_factory.mktemp("capacity")) as cluster:
+        utils.create_from_dict(cluster.api, cluster_wide("v1", "Namespace", "red"))
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def project(cloud: Cloud, tools: Tools) -> Project:
-    cluster = config.new_client_from_config(str(cloud.rehearsal.kubeconfig))
-    return Project(
-        Path(cloud.rehearsal.project),
-        Cluster(cloud.rehearsal, cloud.rehearsal.kubeconfig, cluster),
-        tools,
-    )
+def cloud(replica: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(replica, scale_down_seconds=3) as made:
+        made.store.save_pool(H100)
+        made.store.save_pool(QUEUED)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def project(replica: Cluster, tools: Tools) -> Project:
+    return Project(Path(replica.rehearsal.project), replica, tools)
 
 
 @pytest.fixture(autouse=True)
@@ -86,33 +76,19 @@ def gang(pool: Pool, ready_seconds: int = 600, topology: bool = False) -> str:
     team = {"namespace": "red", "cpu": "1000", "memory": "8Ti", "gpus": {pool.name: 16}}
     queue = {"flavors": [flavor], "teams": [team], "topology": levels}
     queue["ready_seconds"] = ready_seconds
-    job: dict[str, Any] = {
-        "namespace": "red",
-        "image": "i",
-        "cpu": "8",
-        "memory": "64Gi",
-        "gpu": "H100",
-        "gpus": 8,
-        "completions": 2,
-        "parallelism": 2,
-        "queue": "training",
-        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
-    }
+    job = WHOLE_NODE | FOR_LONG | {"namespace": "red", "queue": "training"}
+    job |= {"completions": 2, "parallelism": 2}
     job |= {"topology": "required:block"} if topology else {}
-    return f"""
-        from ml_foundations import TrainingJob, TrainingQueue
-        queue = TrainingQueue("ml", {queue!r}, here)
-        TrainingJob("gang", {job!r}, options(depends_on=[queue]))
-    """
+    made = (
+        f"from ml_foundations import TrainingQueue\nqueue = TrainingQueue('ml', {queue!r}, here)\n"
+    )
+    return made + program("TrainingJob", "gang", job, "options(depends_on=[queue])")
 
 
 def running(cloud: Cloud) -> list[dict[str, Any]]:
     pods = cloud.pods("batch.kubernetes.io/job-name=gang", "red")
-    return [
-        pod
-        for pod in pods
-        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-    ]
+    on_nodes = [pod for pod in pods if pod["spec"].get("nodeName")]
+    return [pod for pod in on_nodes if not pod["metadata"].get("deletionTimestamp")]
 
 
 def state(cloud: Cloud) -> tuple[str, str]:
@@ -142,9 +118,8 @@ def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cl
     assert not cloud.nodes("queued"), "one of two nodes would be paid for and useless"
     cloud.store.put("stock", {})
     until(lambda: len(running(cloud)) == 2)
-    [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")[
-        "items"
-    ]
+    requests = "provisioningrequests.autoscaling.x-k8s.io"
+    [request] = project.kubectl("get", requests, "-n", "red")["items"]
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in cloud.nodes("queued")}
     assert {labels[REQUEST] for labels in nodes.values()} == {request["metadata"]["name"]}
@@ -162,11 +137,8 @@ def test_a_topology_is_found_when_the_queued_nodes_are_there(
     [assigned] = queued["status"]["admission"]["podSetAssignments"]
     assert assigned["delayedTopologyRequest"] == "Ready"
     assert assigned["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]
-    blocks = {
-        node["metadata"]["labels"]["cloud.google.com/gce-topology-block"]
-        for node in cloud.nodes("queued")
-    }
-    assert len(blocks) == 1
+    block = "cloud.google.com/gce-topology-block"
+    assert len({labels[block] for labels in cloud.labels("queued")}) == 1
 
 
 def test_nodes_without_a_topology_keep_a_gang_waiting(project: Project, cloud: Cloud) -> None:
@@ -184,20 +156,15 @@ def test_nodes_without_a_topology_keep_a_gang_waiting(project: Project, cloud: C
 def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) -> None:
     """Without its AdmissionCheck, the gang is let go and waits for ever."""
     project.up(gang(QUEUED).replace("'queued_provisioning': True", "'queued_provisioning': False"))
-    until(
-        lambda: state(cloud)[0] == "Pending" and "only for a ProvisioningRequest" in state(cloud)[1]
-    )
+    why = "only for a ProvisioningRequest"
+    until(lambda: state(cloud)[0] == "Pending" and why in state(cloud)[1])
     time.sleep(4)
     assert not running(cloud)
 
 
 def l4_pool(**more: Any) -> str:
-    given = {
-        "project": "p",
-        "location": "us-central1",
-        "cluster_name": "ml",
-        "node_service_account": "nodes@example",
-    }
+    given = {"project": "p", "location": "us-central1", "cluster_name": "ml"}
+    given["node_service_account"] = "nodes@example"
     machines = {"zones": ZONES[:1], "machine_type": "g2-standard-8", "max_nodes": 2}
     return f"""
         from ml_foundations import GpuNodePool
@@ -212,10 +179,8 @@ def test_a_pool_of_scarce_machines_is_not_replaced_silently(project: Project, cl
     project.up(l4_pool())
     for command in ("preview", "up"):
         said = " ".join(project.fails(l4_pool(machine_type="g2-standard-24"), command).split())
-        assert (
-            'resource "urn:pulumi:t::t::ml-foundations:index:GpuNodePool$gcp:container/nodePool:NodePool::l4-pool"'
-            in said
-        )
+        urn = "urn:pulumi:t::t::ml-foundations:index:GpuNodePool$gcp:container/nodePool:NodePool::l4-pool"
+        assert f'resource "{urn}"' in said
         assert "unable to replace resource" in said
         assert "remove the `protect` flag" in said
     project.fails("pass")

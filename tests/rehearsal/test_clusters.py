@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import psutil
 import pytest
 from ml_foundations.planning.input.clusters import clusters_of
 from ml_foundations.rehearsal.access import Access
@@ -14,6 +13,7 @@ from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.rehearsal.test_any_program import KUBECONFIG, rehearse
+from tests.support.processes import processes_naming
 
 PROGRAM = (
     KUBECONFIG
@@ -47,15 +47,6 @@ for place in PLACES:
 PLACES = ("us-central1", "europe-west4")
 
 
-def processes_of(root: Path) -> list[psutil.Process]:
-    """What runs from a rehearsal's folder."""
-    return [
-        each
-        for each in psutil.process_iter(["cmdline"])
-        if str(root) in " ".join(each.info["cmdline"] or [])
-    ]
-
-
 @pytest.mark.usefixtures("tools")
 def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
@@ -67,12 +58,10 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         report = json.loads(rehearse(tmp_path, "report", "--json").stdout)
         titles = {f"{place}-b/apps" for place in PLACES}
-        assert {(row["name"], row["nodes"], row["gpus_in_use"]) for row in report["pools"]} == {
-            (f"{title}/l4", 1, 1) for title in titles
-        }
-        assert {(row["namespace"], row["name"], row["state"]) for row in report["workloads"]} == {
-            (f"{title}/default", "chat", "Ready") for title in titles
-        }
+        pools = {(row["name"], row["nodes"], row["gpus_in_use"]) for row in report["pools"]}
+        assert pools == {(f"{title}/l4", 1, 1) for title in titles}
+        apps = {(row["namespace"], row["name"], row["state"]) for row in report["workloads"]}
+        assert apps == {(f"{title}/default", "chat", "Ready") for title in titles}
         for title in titles:
             assert f"{title}/default" in done.stdout
         [other] = [each for each in rehearsal.replicas if each.cluster]
@@ -87,10 +76,9 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
             process.stop()
         again = rehearse(tmp_path, "up")
         assert again.returncode == 0, again.stdout + again.stderr
+        deployments = "/apis/apps/v1/namespaces/default/deployments"
         for each in rehearsal.replicas:
-            [deployment] = Api(Access(each.kubeconfig)).get(
-                "/apis/apps/v1/namespaces/default/deployments"
-            )["items"]
+            [deployment] = Api(Access(each.kubeconfig)).get(deployments)["items"]
             assert deployment["status"]["readyReplicas"] == 1
 
         # One goes, with all that is its own.
@@ -99,14 +87,12 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         done = rehearse(tmp_path, "up")
         assert done.returncode == 0, done.stdout + done.stderr
         assert not other.replica_dir.exists()
-        assert not processes_of(other.replica_dir)
-        assert {
-            row["name"]
-            for row in json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]
-        } == {"l4"}
+        assert not processes_naming(other.replica_dir)
+        report = json.loads(rehearse(tmp_path, "report", "--json").stdout)
+        assert {row["name"] for row in report["pools"]} == {"l4"}
     finally:
         rehearse(tmp_path, "down")
-    assert not processes_of(rehearsal.root)
+    assert not processes_naming(rehearsal.root)
     assert not rehearsal.root.parent.exists()
 
 

@@ -1,6 +1,5 @@
 """ComputeClasses in a rehearsal: which pool grows first, what GKE reports, and what its API refuses."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,11 @@ from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.report.purchases import purchases
 from ml_foundations.rehearsal.report.workloads import Workload
 
-from tests.support.cluster import Cluster
-from tests.support.simulation import L4, ZONES, Cloud, clean, simulated_gke
+from tests.support.autoscaling import per_pool, waiting_pods
+from tests.support.simulation import L4, ZONES, Cloud, clean
 from tests.support.waiting import until
 
+OF_CLASS = {COMPUTE_CLASS: "any"}
 TAINT = {"key": COMPUTE_CLASS, "value": "any", "effect": "NoSchedule"}
 SPEC: dict[str, Any] = {
     "nodeSelector": {COMPUTE_CLASS: "any"},
@@ -28,22 +28,15 @@ SPEC: dict[str, Any] = {
 
 
 def pool_of_class(name: str, most: int = 2, **config: Any) -> Pool:
-    taint = {**TAINT, "effect": "NO_SCHEDULE"}
-    inputs = {
-        "autoscaling": {"totalMaxNodeCount": most},
-        "nodeConfig": {
-            "machineType": L4.machine_type,
-            "labels": {COMPUTE_CLASS: "any"},
-            "taints": [taint],
-            **config,
-        },
-    }
+    node = {"machineType": L4.machine_type, "labels": OF_CLASS}
+    node |= {"taints": [{**TAINT, "effect": "NO_SCHEDULE"}], **config}
+    inputs = {"autoscaling": {"totalMaxNodeCount": most}, "nodeConfig": node}
     return replace(
         L4,
         name=name,
         max_nodes=most,
         spot=bool(config.get("spot")),
-        labels={COMPUTE_CLASS: "any"},
+        labels=OF_CLASS,
         taints=(*L4.taints, TAINT),
         resource={"inputs": inputs},
     )
@@ -56,25 +49,10 @@ def class_of(*priorities: Any, **spec: Any) -> dict[str, Any]:
 
 def planned(manifest: dict[str, Any], pods: int, *pools: Pool) -> Plan:
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": ""}
-    waiting = [
-        {
-            "metadata": {"name": f"p{index}", "namespace": "default"},
-            "spec": {"containers": [container], **SPEC},
-            "status": {"phase": "Pending", "conditions": [said]},
-        }
-        for index in range(pods)
-    ]
+    waiting = waiting_pods(pods, {"containers": [container], **SPEC})
     classes = {"any": manifest}
     members = [in_class(pool, classes, declared_pool(pool)) for pool in pools]
     return plan(waiting, [], [], members, None, lambda pod: None)
-
-
-def per_pool(found: Plan) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for (pool, _), count in found.new_nodes.items():
-        counts[pool] += count
-    return counts
 
 
 FIRST, SECOND = pool_of_class("first"), pool_of_class("second")
@@ -102,9 +80,8 @@ def test_a_priority_without_machines_is_passed_over() -> None:
 
 def test_pools_of_one_priority_are_chosen_by_price() -> None:
     cheap = replace(SECOND, spot=True)
-    assert per_pool(planned(class_of({"nodepools": ["first", "second"]}), 2, FIRST, cheap)) == {
-        "second": 2
-    }
+    both = class_of({"nodepools": ["first", "second"]})
+    assert per_pool(planned(both, 2, FIRST, cheap)) == {"second": 2}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +159,6 @@ def bought(lists: dict[str, Any], **row: Any) -> list[tuple[str, bool]]:
 
 
 CLASSES = {"computeclasses": [IN_ORDER]}
-OF_CLASS = {COMPUTE_CLASS: "any"}
 
 
 @pytest.mark.parametrize(
@@ -212,18 +188,12 @@ def test_pools_of_a_stockout_are_a_list() -> None:
     assert _parsers()[0].parse_args(["up"]).stockout == []
 
 
-@pytest.fixture(scope="module")
-def cloud(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as made:
-        yield made
-
-
 @pytest.fixture
-def declared(cloud: Cloud) -> Iterator[Cloud]:
-    until(lambda: cloud.api.find(PATH) is not None)
-    yield cloud
-    clean(cloud)
-    cloud.api.delete(f"{PATH}/any")
+def declared(plain_gke: Cloud) -> Iterator[Cloud]:
+    until(lambda: plain_gke.api.find(PATH) is not None)
+    yield plain_gke
+    clean(plain_gke)
+    plain_gke.api.delete(f"{PATH}/any")
 
 
 def health(cloud: Cloud) -> tuple[str, list[str]]:

@@ -26,7 +26,10 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests import factories
+from tests.factories import Manifest, cluster_wide, namespaced
 from tests.support.checkout import CHECKOUT
+from tests.support.processes import processes_naming
 from tests.support.project import fake_node
 from tests.support.waiting import until
 
@@ -85,7 +88,7 @@ def pid_file(rehearsal: Rehearsal, name: str) -> Path:
     return configuration.cluster_folder(rehearsal) / "pids" / f"{name}.pid"
 
 
-def apply(rehearsal: Rehearsal, *manifests: dict[str, Any]) -> None:
+def apply(rehearsal: Rehearsal, *manifests: Manifest) -> None:
     for manifest in manifests:
         utils.create_from_dict(api(rehearsal).api_client, manifest)
 
@@ -96,82 +99,43 @@ def save(rehearsal: Rehearsal, name: str) -> None:
 
 
 def saved(rehearsal: Rehearsal) -> set[str]:
-    return {
-        item.metadata.name for item in api(rehearsal).list_namespaced_config_map("default").items
-    }
+    maps = api(rehearsal).list_namespaced_config_map("default").items
+    return {item.metadata.name for item in maps}
 
 
-def storage_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": provisioner,
-        "volumeBindingMode": mode,
-        "allowVolumeExpansion": True,
-    }
+def of_default(manifest: Manifest) -> Manifest:
+    return manifest | {"metadata": manifest["metadata"] | {"namespace": "default"}}
 
 
-def claim(name: str, class_name: str, mode: str, size: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "storageClassName": class_name,
-            "accessModes": [mode],
-            "resources": {"requests": {"storage": size}},
-        },
-    }
+def storage_class(name: str, provisioner: str, mode: str) -> Manifest:
+    fields = {"provisioner": provisioner, "volumeBindingMode": mode, "allowVolumeExpansion": True}
+    return cluster_wide("storage.k8s.io/v1", "StorageClass", name, **fields)
 
 
-def pod(name: str, *, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-    } | {"spec": pod_spec(gpus=gpus, claims=claims)}
+def claim(name: str, class_name: str, mode: str, size: str) -> Manifest:
+    return of_default(factories.claim(name, mode, size, storageClassName=class_name))
 
 
-def pod_spec(*, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        "restartPolicy": "Never",
-        "initContainers": [{"name": "prepare", "image": "prepare"}],
-        "containers": [
-            {
-                "name": "main",
-                "image": "main",
-                "resources": {"limits": {GPU: str(gpus)} if gpus else {}},
-            }
-        ],
-        "volumes": [
-            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims
-        ],
-    }
+def pod(name: str, *, gpus: int = 0, claims: tuple[str, ...] = ()) -> Manifest:
+    spec = template(gpus=gpus, claims=claims)["spec"] | {"restartPolicy": "Never"}
+    return of_default(namespaced("v1", "Pod", name, spec=spec))
 
 
-def job(name: str, **annotations: str) -> dict[str, Any]:
-    template = {"metadata": {"annotations": annotations}, "spec": pod_spec()}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"template": template},
-    }
+def template(name: str = "web", gpus: int = 0, claims: tuple[str, ...] = ()) -> Manifest:
+    container = factories.container(gpu=gpus) if gpus else factories.container()
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    prepare = {"initContainers": [{"name": "prepare", "image": "prepare"}], "volumes": volumes}
+    return factories.template({"app": name}, [container], **prepare)
 
 
-def deployment(name: str, replicas: int) -> dict[str, Any]:
-    spec = pod_spec() | {"restartPolicy": "Always"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        },
-    }
+def job(name: str, **annotations: str) -> Manifest:
+    pods = template()
+    pods["metadata"] = {"annotations": annotations}
+    return of_default(factories.job(name, 1, pods))
+
+
+def deployment(name: str, replicas: int) -> Manifest:
+    return of_default(factories.deployment(name, replicas, template(name)))
 
 
 # --- A running control plane
@@ -199,25 +163,21 @@ def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(
 
 def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
     command = [tools.kubectl, "--kubeconfig", rehearsal.kubeconfig, "version", "-o", "yaml"]
-    printed = yaml.safe_load(
-        subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
-    )
-    assert (
-        printed["serverVersion"]["gitVersion"]
-        == printed["clientVersion"]["gitVersion"]
-        == "v1.36.3"
-    )
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    printed = yaml.safe_load(done.stdout)
+    versions = {printed[side]["gitVersion"] for side in ("serverVersion", "clientVersion")}
+    assert versions == {"v1.36.3"}
+
+
+def listening(pid: int | None) -> list[Any]:
+    """The addresses on which a process listens."""
+    connections = psutil.Process(pid).net_connections("inet")
+    return [each.laddr for each in connections if each.status == psutil.CONN_LISTEN]
 
 
 def test_every_process_listens_on_loopback_only(rehearsal: Rehearsal) -> None:
     for name, pid in pids(rehearsal).items():
-        connections = psutil.Process(pid).net_connections("inet")
-        listening = {
-            connection.laddr.ip
-            for connection in connections
-            if connection.status == psutil.CONN_LISTEN
-        }
-        assert listening == {"127.0.0.1"}, name
+        assert {address.ip for address in listening(pid)} == {"127.0.0.1"}, name
 
 
 def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
@@ -226,27 +186,24 @@ def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
             assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
+def answer(address: str, path: str) -> http.client.HTTPResponse:
+    """Ask without a certificate."""
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection(address, context=context, timeout=120)
+    connection.request("GET", path)
+    return connection.getresponse()
+
+
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
 def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
     address = configuration.credentials(rehearsal).server.removeprefix("https://")
-    connection = http.client.HTTPSConnection(
-        address, context=ssl._create_unverified_context(), timeout=120
-    )
-    connection.request("GET", path)
-    assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
+    assert answer(address, path).status == http.HTTPStatus.UNAUTHORIZED
 
 
 def test_etcd_refuses_who_has_no_certificate(rehearsal: Rehearsal) -> None:
-    etcd = psutil.Process(pids(rehearsal)["etcd"])
-    for port in {
-        c.laddr.port for c in etcd.net_connections("inet") if c.status == psutil.CONN_LISTEN
-    }:
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=120
-        )
+    for port in {address.port for address in listening(pids(rehearsal)["etcd"])}:
         with pytest.raises(OSError):
-            connection.request("GET", "/version")
-            connection.getresponse()
+            answer(f"127.0.0.1:{port}", "/version")
 
 
 def test_gos_memory_is_bounded_unless_the_environment_bounds_it(
@@ -260,27 +217,19 @@ def test_gos_memory_is_bounded_unless_the_environment_bounds_it(
 
 @pytest.mark.parametrize("port", ["kubeControllerManagerPort", "kubeSchedulerPort"])
 def test_the_control_plane_is_signed_by_its_own_authority(rehearsal: Rehearsal, port: str) -> None:
-    assert (
-        kwok.probe(
-            configuration.ports(rehearsal)[port], "/healthz", configuration.admin_context(rehearsal)
-        )
-        is None
-    )
+    context = configuration.admin_context(rehearsal)
+    assert kwok.probe(configuration.ports(rehearsal)[port], "/healthz", context) is None
 
 
-def test_only_pods_that_request_gpus_tolerate_their_taint(
-    rehearsal: Rehearsal,
-) -> None:
+def test_only_pods_that_request_gpus_tolerate_their_taint(rehearsal: Rehearsal) -> None:
     apply(rehearsal, pod("with-gpu", gpus=1), pod("without-gpu"))
-    tolerated = {
-        name: {
-            toleration.key
-            for toleration in api(rehearsal).read_namespaced_pod(name, "default").spec.tolerations
-        }
-        for name in ("with-gpu", "without-gpu")
-    }
-    assert GPU in tolerated["with-gpu"]
-    assert GPU not in tolerated["without-gpu"]
+
+    def tolerated(name: str) -> set[str]:
+        spec = api(rehearsal).read_namespaced_pod(name, "default").spec
+        return {toleration.key for toleration in spec.tolerations}
+
+    assert GPU in tolerated("with-gpu")
+    assert GPU not in tolerated("without-gpu")
 
 
 def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> None:
@@ -298,24 +247,17 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
         return {item.metadata.name: item.status.phase for item in claims}
 
     def size(name: str) -> str:
-        return core.read_namespaced_persistent_volume_claim(name, "default").status.capacity[
-            "storage"
-        ]
+        claimed = core.read_namespaced_persistent_volume_claim(name, "default")
+        return claimed.status.capacity["storage"]
 
     until(lambda: phases()["checkpoints"] == "Bound")
-    assert phases()["data"] == "Pending", (
-        "it binds when its first consumer is scheduled, and not before"
-    )
+    assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled"
 
-    apply(
-        rehearsal,
-        fake_node("claims-node", {}, gpus=1),
-        pod("reader", gpus=1, claims=("data", "checkpoints")),
-    )
+    reader = pod("reader", gpus=1, claims=("data", "checkpoints"))
+    apply(rehearsal, fake_node("claims-node", {}, gpus=1), reader)
     until(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
-    volumes = {
-        volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items
-    }
+    specs = [volume.spec for volume in core.list_persistent_volume().items]
+    volumes = {spec.claim_ref.name: spec for spec in specs}
     assert phases() == {"data": "Bound", "checkpoints": "Bound"}
     assert volumes["data"].csi.driver == "pd.csi.storage.gke.io"
     assert volumes["data"].capacity == {"storage": "500Gi"}
@@ -338,15 +280,9 @@ def test_a_look_at_what_runs_warns_nobody_of_certificates(
         kwok.start(rehearsal, tools)
 
 
-def test_jobs_run_for_their_declared_time(
-    rehearsal: Rehearsal,
-) -> None:
-    apply(
-        rehearsal,
-        job("short"),
-        job("long", **{"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}),
-        deployment("web", 3),
-    )
+def test_jobs_run_for_their_declared_time(rehearsal: Rehearsal) -> None:
+    long = job("long", **{"pod-complete.stage.kwok.x-k8s.io/delay": "1h"})
+    apply(rehearsal, job("short"), long, deployment("web", 3))
     core = api(rehearsal)
     apps, batch = client.AppsV1Api(core.api_client), client.BatchV1Api(core.api_client)
 
@@ -380,11 +316,11 @@ def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
     until(lambda: read().status.phase == "Failed")
     assert read().status.container_statuses[0].state.terminated.exit_code == 143
     core.patch_namespaced_pod("held", "default", {"metadata": {"finalizers": None}})
-    until(
-        lambda: (
-            "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items}
-        )
-    )
+
+    def names() -> set[str]:
+        return {item.metadata.name for item in core.list_namespaced_pod("default").items}
+
+    until(lambda: "held" not in names())
 
 
 # --- Crashes
@@ -402,11 +338,11 @@ def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: T
     # All of it works again: the controllers, the scheduler, and kwok on the node of before.
     apply(rehearsal, deployment(f"after-{name}", 1))
     apps = client.AppsV1Api(api(rehearsal).api_client)
-    until(
-        lambda: (
-            apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1
-        )
-    )
+
+    def read() -> client.V1Deployment:
+        return apps.read_namespaced_deployment(f"after-{name}", "default")
+
+    until(lambda: read().status.ready_replicas == 1)
 
 
 def test_a_process_with_a_reused_pid_is_ignored(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -422,9 +358,8 @@ def test_a_process_with_a_reused_pid_is_ignored(rehearsal: Rehearsal, tools: Too
         kwok.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         etcd = kwok.processes(rehearsal)[0].file
-        etcd.write_text(
-            etcd.read_text().replace(str(pids(rehearsal)["etcd"]), str(innocent.pid), 1)
-        )
+        pid = str(pids(rehearsal)["etcd"])
+        etcd.write_text(etcd.read_text().replace(pid, str(innocent.pid), 1))
         kwok.stop(rehearsal)
         assert not any(process.running for process in kwok.processes(rehearsal))
         assert innocent.poll() is None
@@ -503,13 +438,11 @@ def test_a_failure_names_the_process_and_shows_its_log(
     another: Rehearsal, tools: Tools, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken-scheduler"
-    broken.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n'
-    )
+    version = '[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit'
+    broken.write_text(f"#!/bin/sh\n{version}\necho out of luck\nexit 3\n")
     broken.chmod(0o700)
-    with pytest.raises(
-        RehearsalError, match=r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"
-    ):
+    words = r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"
+    with pytest.raises(RehearsalError, match=words):
         kwok.start(another, dataclasses.replace(tools, kube_scheduler=broken))
     assert not any(process.running for process in kwok.processes(another))
 
@@ -561,25 +494,14 @@ def test_two_start_side_by_side_and_end_without_a_trace(
         assert not any(process.running for process in kwok.processes(each))
         assert not each.cluster_dir.exists()
         assert not each.kubeconfig.exists()
-    assert not [
-        process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))
-    ]
+    assert not processes_naming(tmp_path)
     assert pids(rehearsal) == before
-
-
-def command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def test_nothing_was_written_to_kwokctls_default_folder(rehearsal: Rehearsal) -> None:
     used = Path.home() / ".kwok"
-    changed = [
-        path for path in used.rglob("*") if path.stat().st_mtime > psutil.Process().create_time()
-    ]
-    assert not changed
+    began = psutil.Process().create_time()
+    assert not [path for path in used.rglob("*") if path.stat().st_mtime > began]
 
 
 def test_a_machine_without_ipv4_on_its_loopback_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.kubernetes.objects import plural
 from ml_foundations.planning.api_server import definitions
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
@@ -14,8 +13,10 @@ from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from codegen import definitions as generator
+from tests.factories import cluster_wide
 from tests.planning.test_controllers import OBJECTS, OF_KINDS, OF_QUEUES, QUEUED, edited
-from tests.support.h100_replica import h100_replica
+from tests.support.api_paths import path_of
+from tests.support.own_replica import own_replica
 
 Object = dict[str, Any]
 POOLS = "inference.networking.k8s.io_inferencepools.yaml"
@@ -26,27 +27,21 @@ VALUES: tuple[Any, ...] = (None, "", "x", "A_", -1, 0, 5, True, [], ["x"], [{}],
 
 @pytest.fixture(scope="module")
 def api(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with h100_replica(tools, tmp_path_factory.mktemp("definitions")) as cluster:
-        rehearsal, api = cluster.rehearsal, Api(Access(cluster.rehearsal.kubeconfig))
-        try:
-            for controller in controllers.CONTROLLERS:
-                if controller is not controllers.LWS:
-                    controllers.start(rehearsal, tools, controller, {})
-            _create(api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-            _create(api, OBJECTS["TrainingRuntime"])
-            yield api
-        finally:
-            controllers.stop(rehearsal)
+    """A control plane of this module's own: no test of others has the webhooks of all controllers at once."""
+    with own_replica(tools, tmp_path_factory.mktemp("definitions")) as cluster:
+        api = Api(Access(cluster.kubeconfig))
+        for controller in controllers.CONTROLLERS:
+            if controller is not controllers.LWS:
+                controllers.start(cluster.rehearsal, tools, controller, {})
+        _create(api, cluster_wide("v1", "Namespace", "team"))
+        _create(api, OBJECTS["TrainingRuntime"])
+        yield api
 
 
 def _create(api: Api, document: Object, query: str = "") -> str:
     """Create an object; return the words of its refusal."""
-    version = document["apiVersion"]
-    root = "api" if "/" not in version else "apis"
-    space = document["metadata"].get("namespace")
-    below = f"namespaces/{space}/" if space else ""
     try:
-        api.create(f"/{root}/{version}/{below}{plural(document['kind'])}{query}", document)
+        api.create(path_of(document) + query, document)
     except ApiError as error:
         return str(error)
     return ""

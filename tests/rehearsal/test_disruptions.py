@@ -25,38 +25,27 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from ml_foundations.tenancy import training_queue
 from ml_foundations.tenancy.training_queue import TrainingQueueSpec
 
-from tests.support.cluster import Cluster
 from tests.support.project import delete
-from tests.support.simulation import L4, Cloud, Object, clean, simulated_gke
+from tests.support.project_steps import FOR_LONG
+from tests.support.simulation import L4, ONE_L4, Cloud, Object, clean
 from tests.support.waiting import until
 from tests.workloads import building
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 JOB, GANG = "batch.kubernetes.io/job-name=train", "jobset.sigs.k8s.io/jobset-name=train"
 RUN: dict[str, Any] = {
-    "job_name": "train",
-    "namespace": "default",
-    "gpu": "L4",
-    "cpu": "1",
-    "memory": "1Gi",
-    "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
+    **{"job_name": "train", "namespace": "default", "gpu": "L4", "cpu": "1", "memory": "1Gi"},
+    **FOR_LONG,
 }
-ONE_NODE = replace(L4, min_nodes=1, initial_nodes=1)
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
-@pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(running: Cloud) -> Iterator[Cloud]:
-    yield running
-    for budget in running.api.get(BUDGETS)["items"]:
-        running.api.delete(f"{BUDGETS}/{budget['metadata']['name']}")
-    clean(running)
+def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
+    yield plain_gke
+    for budget in plain_gke.api.get(BUDGETS)["items"]:
+        plain_gke.api.delete(f"{BUDGETS}/{budget['metadata']['name']}")
+    clean(plain_gke)
 
 
 def keep_running(cloud: Cloud, name: str, selector: dict[str, str]) -> None:
@@ -77,7 +66,7 @@ def messages(cloud: Cloud, reason: str) -> list[str]:
 
 
 def test_a_node_whose_pool_goes_waits_for_a_disruption_budget(cloud: Cloud) -> None:
-    cloud.store.save_pool(ONE_NODE)
+    cloud.store.save_pool(ONE_L4)
     cloud.run("kept", gpus=1)
     cloud.run("free", gpus=1)
     until(lambda: bool(cloud.running("kept") and cloud.running("free")))
@@ -99,11 +88,9 @@ def test_a_node_ends_with_its_maximum_run_duration(cloud: Cloud) -> None:
     cloud.run("long", gpus=1)
     until(lambda: bool(cloud.running("long")))
     [node] = cloud.nodes("l4")
-    end = datetime.fromisoformat(
-        node["metadata"]["annotations"]["node.gke.io/machine-termination-datetime"]
-    )
+    end = node["metadata"]["annotations"]["node.gke.io/machine-termination-datetime"]
     until(lambda: not cloud.running("long"))
-    assert datetime.now(UTC) > end
+    assert datetime.now(UTC) > datetime.fromisoformat(end)
     until(lambda: not cloud.nodes("l4"))
     time.sleep(2)
     assert not cloud.nodes("l4"), "no pod waits for a node"
@@ -157,28 +144,16 @@ def test_a_disruption_that_cannot_be_is_refused(
         take_away(cloud, **given)
 
 
+def blue_green(**rollout: Any) -> dict[str, Any]:
+    return {"strategy": "BLUE_GREEN", "blueGreenSettings": {"standardRolloutPolicy": rollout}}
+
+
 UPGRADES: dict[str, tuple[dict[str, Any], int, int, int]] = {
     "one after another, the new node first": ({}, 3, 3, 4),
     "one after another, without a new node": ({"maxSurge": 0, "maxUnavailable": 1}, 3, 2, 3),
     "two at once, one of them with a new node": ({"maxSurge": 1, "maxUnavailable": 1}, 2, 2, 4),
-    "all new nodes first, then all at once": (
-        {
-            "strategy": "BLUE_GREEN",
-            "blueGreenSettings": {"standardRolloutPolicy": {"batchNodeCount": 3}},
-        },
-        1,
-        3,
-        6,
-    ),
-    "all new nodes first, then half": (
-        {
-            "strategy": "BLUE_GREEN",
-            "blueGreenSettings": {"standardRolloutPolicy": {"batchPercentage": 0.5}},
-        },
-        2,
-        3,
-        6,
-    ),
+    "all new nodes first, then all at once": (blue_green(batchNodeCount=3), 1, 3, 6),
+    "all new nodes first, then half": (blue_green(batchPercentage=0.5), 2, 3, 6),
 }
 """By upgradeSettings: how often a gang on three nodes restarts at most, and the fewest and most nodes meanwhile."""
 
@@ -209,7 +184,7 @@ def test_an_upgrade_replaces_nodes_as_the_pool_declares(
 
 
 def test_gke_drains_no_flex_start_node_for_an_upgrade(cloud: Cloud) -> None:
-    cloud.store.save_pool(replace(ONE_NODE, flex_start=True))
+    cloud.store.save_pool(replace(ONE_L4, flex_start=True))
     until(lambda: len(cloud.nodes("l4")) == 1)
     with pytest.raises(RehearsalError, match="drains no node of flex-start"):
         take_away(cloud, pool="l4", how="upgrade")
@@ -265,7 +240,7 @@ def test_gke_does_not_repair_every_pool(cloud: Cloud, monkeypatch: pytest.Monkey
     """A pool of flex-start nodes must be without repairs: its failed node stays, and so do its pods."""
     monkeypatch.setattr(disruption, "_PATIENCE_SECONDS", 14)
     resource = {"inputs": {"management": {"autoRepair": False}}}
-    cloud.store.save_pool(replace(ONE_NODE, resource=resource))
+    cloud.store.save_pool(replace(ONE_L4, resource=resource))
     cloud.run("lost", gpus=1)
     until(lambda: bool(cloud.running("lost")))
     [node] = cloud.nodes("l4")
@@ -282,24 +257,17 @@ def uids(objects: list[Object]) -> set[str]:
 
 
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-GANG_POOL = replace(
-    L4,
-    name="spot",
-    labels=PRODUCT,
-    min_nodes=3,
-    max_nodes=3,
-    initial_nodes=3,
-    spot=True,
-    shutdown_grace=2,
-)
+THREE = {"min_nodes": 3, "max_nodes": 3, "initial_nodes": 3}
+GANG_POOL = replace(L4, name="spot", labels=PRODUCT, spot=True, shutdown_grace=2, **THREE)
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 
 
 @pytest.fixture(scope="module")
-def jobset(running: Cloud, tools: Tools) -> Iterator[None]:
-    controllers.start(running.rehearsal, tools, controllers.JOBSET, {})
+def jobset(plain_gke: Cloud, tools: Tools) -> Iterator[None]:
+    """JobSet's controller next to the simulated GKE. It goes with the module: other tests do without its webhooks."""
+    controllers.start(plain_gke.rehearsal, tools, controllers.JOBSET, {})
     yield
-    controllers.remove(running.rehearsal, tools, controllers.JOBSET)
+    controllers.remove(plain_gke.rehearsal, tools, controllers.JOBSET)
 
 
 @contextmanager
@@ -381,15 +349,15 @@ def test_kueue_replaces_a_failed_node_and_the_gang_restarts(queued_gang: Cloud) 
     assert result.reports[-1].startswith(f"JobSet default/train moved from {lost} to ")
 
 
+LWS = "leaderworkerset.sigs.k8s.io"
+
+
 @pytest.mark.parametrize(
     ("labels", "owner", "named"),
     [
         ({"jobset.sigs.k8s.io/jobset-name": "llama"}, "Job", "JobSet ml/llama"),
         (
-            {
-                "leaderworkerset.sigs.k8s.io/name": "r1",
-                "leaderworkerset.sigs.k8s.io/group-index": "0",
-            },
+            {f"{LWS}/name": "r1", f"{LWS}/group-index": "0"},
             "StatefulSet",
             "LeaderWorkerSet ml/r1 (group 0)",
         ),

@@ -1,6 +1,5 @@
 """Dynamic resource allocation on a real control plane: the real scheduler allocates the devices of simulated nodes."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,22 +15,17 @@ from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import dra
 from ml_foundations.rehearsal.cloud.store import Pool
 
-from tests.support.cluster import Cluster
 from tests.support.parts import manifest_of
-from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
+from tests.support.simulation import ONE_L4, Cloud, Object, clean
 from tests.support.waiting import until
 
 TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
-A100 = Pool(
+A100 = replace(
+    ONE_L4,
     name="claimed",
-    cluster="ml",
     machine_type="a2-highgpu-2g",
-    min_nodes=1,
-    max_nodes=3,
-    initial_nodes=1,
     zones=("us-central1-a",),
     labels=DRA_POOL_LABELS,
-    taints=(GPU_TAINT,),
     gpu=PoolGpu("nvidia-tesla-a100", 2, "INSTALLATION_DISABLED"),
 )
 L4 = replace(
@@ -43,32 +37,19 @@ L4 = replace(
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 
 
-@pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(running: Cloud) -> Iterator[Cloud]:
-    install(running)
-    yield running
-    clean(running)
-    for template in running.api.get(TEMPLATES)["items"]:
-        running.api.delete(f"{TEMPLATES}/{template['metadata']['name']}")
-    until(lambda: not slices(running))
+def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
+    install(plain_gke)
+    yield plain_gke
+    clean(plain_gke)
+    for template in plain_gke.api.get(TEMPLATES)["items"]:
+        plain_gke.api.delete(f"{TEMPLATES}/{template['metadata']['name']}")
+    until(lambda: not slices(plain_gke))
 
 
 def install(cloud: Cloud) -> None:
-    """Record the release of the driver's chart, as the kubernetes plugin does where the chart is out of reach."""
-    release = {
-        "namespace": "dra",
-        "name": "dra",
-        "chart": dra.CHART,
-        "installed": False,
-        "values": {},
-    }
-    (cloud.rehearsal.releases_dir / "dra.dra.json").write_text(json.dumps(release))
+    """Record the release of the driver's chart."""
+    cloud.record_release("dra", dra.CHART)
 
 
 def slices(cloud: Cloud) -> list[Object]:
@@ -80,11 +61,16 @@ def device_class(selection: dict[str, Any]) -> dict[str, Any]:
     return manifest_of(spec, "DeviceClass")
 
 
-def claim(cloud: Cloud, pod: str, *alternatives: dict[str, Any], same_gpu: bool = False) -> None:
-    """A pod, and the template of its claim, as our component writes it."""
+def claim_template(name: str, *alternatives: dict[str, Any], same_gpu: bool = False) -> Object:
+    """The template of a claim, as our component writes it."""
     given = {"namespace": "default", "alternatives": list(alternatives), "same_gpu": same_gpu}
-    spec = check(DeviceClassesSpec, "devices", {"claim_templates": {pod: given}})
-    cloud.api.create(TEMPLATES, manifest_of(spec, "ResourceClaimTemplate"))
+    spec = check(DeviceClassesSpec, "devices", {"claim_templates": {name: given}})
+    return manifest_of(spec, "ResourceClaimTemplate")
+
+
+def claim(cloud: Cloud, pod: str, *alternatives: dict[str, Any], same_gpu: bool = False) -> None:
+    """A pod, and the template of its claim."""
+    cloud.api.create(TEMPLATES, claim_template(pod, *alternatives, same_gpu=same_gpu))
     cloud.run(
         pod,
         tolerations=[TOLERATION],
@@ -123,9 +109,7 @@ def test_the_scheduler_allocates_all_gpus_of_a_model(cloud: Cloud) -> None:
     until(lambda: len(cloud.running(late)) == 1)
 
 
-def test_a_claim_of_another_model_stays_pending(
-    cloud: Cloud,
-) -> None:
+def test_a_claim_of_another_model_stays_pending(cloud: Cloud) -> None:
     cloud.store.save_pool(A100)
     until(lambda: len(slices(cloud)) == 1)
     claim(cloud, "other-model", {"gpu": "L4"})
@@ -171,24 +155,14 @@ def test_a_pool_of_the_claimed_model_grows_from_zero(cloud: Cloud) -> None:
     assert not cloud.nodes("claimed-l4")
 
 
-def record_operator(cloud: Cloud, toolkit: dict[str, Any]) -> None:
-    record = {
-        "namespace": "gpu-operator",
-        "name": "gpu-operator",
-        "chart": "gpu-operator",
-        "installed": False,
-    }
-    path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
-    path.write_text(json.dumps(record | {"values": {"toolkit": toolkit}}))
-
-
 def test_no_device_plugin_advertises_what_is_claimed(cloud: Cloud) -> None:
-    record_operator(cloud, {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]})
+    from_file = {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]}
+    cloud.record_release("gpu-operator", "gpu-operator", toolkit=from_file)
     cloud.store.save_pool(replace(A100, image_type="UBUNTU_CONTAINERD"))
     until(lambda: len(slices(cloud)) == 1)
     time.sleep(1)
     assert cloud.gpus("claimed") == [0]
-    record_operator(cloud, {})
+    cloud.record_release("gpu-operator", "gpu-operator", toolkit={})
     until(lambda: not slices(cloud), "the driver for DRA does not run on nodes without networking")
 
 
@@ -235,26 +209,20 @@ def growth(
     *pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0, idle: int = 0
 ) -> str:
     """Return how pools grow for a pod that claims a GPU; the first has nodes that run a pod each, and idle ones."""
-    wanted = {"namespace": "default", "alternatives": [{"gpu": gpu}]}
-    template = manifest_of(
-        check(DeviceClassesSpec, "d", {"claim_templates": {"p": wanted}}), "ResourceClaimTemplate"
-    )
+    name = {"name": "p", "namespace": "default"}
     claims = Mock()
-    claims.items.return_value = [
-        {**template["spec"], "metadata": {"name": "p", "namespace": "default"}}
-    ]
+    claims.items.return_value = [{**claim_template("p", {"gpu": gpu})["spec"], "metadata": name}]
     nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running + idle)]
     busy = [
         {"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}}
         for node in nodes[:running]
     ]
     named = [{"name": "gpu", "resourceClaimName": "p"}]
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     pod = {
-        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "metadata": name | {"uid": "u"},
         "spec": {"containers": [], "tolerations": [TOLERATION], "resourceClaims": named},
-        "status": {
-            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-        },
+        "status": {"conditions": [waits]},
     }
     driver = dra.DraDriver(Mock(), Mock(), claims)
     found = driver.plan(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})

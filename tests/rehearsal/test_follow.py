@@ -46,18 +46,15 @@ Duration: 2s
 
 def follow(text: str) -> tuple[PulumiOutput, list[str]]:
     follower = PulumiOutput()
-    return follower, [
-        said for line in text.splitlines(keepends=True) if (said := follower.add(line))
-    ]
+    said = [follower.add(line) for line in text.splitlines(keepends=True)]
+    return follower, [each for each in said if each]
 
 
 def test_how_far_it_is() -> None:
     follower, said = follow(PREVIEW + UPDATE)
     assert said[:3] == ["previews", "Stack shop-dev create", "Namespace team create"]
-    assert said[-2:] == [
-        "1 of 4 changes, Namespace team created",
-        "2 of 4 changes, Deployment chat updated",
-    ]
+    last = ["1 of 4 changes, Namespace team created", "2 of 4 changes, Deployment chat updated"]
+    assert said[-2:] == last
     assert (follower.done, follower.planned) == (2, 4)
 
 
@@ -74,9 +71,8 @@ def test_what_is_shown_are_the_changes_and_the_last_sections() -> None:
 
 
 def test_of_many_changes_the_count_is_enough() -> None:
-    steps = "".join(
-        f" +  kubernetes:core/v1:ConfigMap c{index} created (0s)\n" for index in range(13)
-    )
+    names = [f"c{index}" for index in range(13)]
+    steps = "".join(f" +  kubernetes:core/v1:ConfigMap {name} created (0s)\n" for name in names)
     shown = follow(f"Updating (dev):\n{steps}Resources:\n    + 13 created\n")[0].summary()
     assert shown == "Resources:\n    + 13 created\n"
 
@@ -84,7 +80,5 @@ def test_of_many_changes_the_count_is_enough() -> None:
 def test_of_what_fails_all_that_it_said_is_shown() -> None:
     failed = PREVIEW.replace("warning: only once", "error: the stack cannot run as it is declared")
     assert "error: the stack cannot run" in follow(failed)[0].summary()
-    assert (
-        follow("error: no stack named 'dev' found\n")[0].summary()
-        == "error: no stack named 'dev' found\n"
-    )
+    unknown = "error: no stack named 'dev' found\n"
+    assert follow(unknown)[0].summary() == unknown

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from ml_foundations.component.spec import check
-from ml_foundations.kubernetes.objects import plural
 from ml_foundations.rehearsal.api import ApiError, condition
 from ml_foundations.rehearsal.cloud import gateways
 from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 
+from tests.support.api_paths import path_of
 from tests.support.cluster import Cluster
 from tests.support.simulation import Cloud, Object, simulated_gke
 from tests.support.waiting import until
@@ -54,13 +54,6 @@ def test_a_cluster_has_gateways_by_its_settings(cluster: Object, expected: bool)
     assert gateways.has_gateways(cluster) is expected
 
 
-def path(manifest: Object, name: str = "") -> str:
-    version = manifest["apiVersion"]
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    collection = f"{root}/namespaces/{NAMESPACE}/{plural(manifest['kind'])}"
-    return f"{collection}/{name}" if name else collection
-
-
 def manifests() -> list[Object]:
     """Two model servers behind one gateway."""
     given: dict[str, Any] = {"namespace": NAMESPACE, "image": "vllm:1", "port": 8000}
@@ -86,19 +79,19 @@ def is_ending(namespace: dict[str, Any] | None) -> bool:
 
 @pytest.fixture(scope="module")
 def cloud(cluster: Cluster) -> Iterator[Cloud]:
+    """A simulated GKE of this module's own: its cluster has the Gateway API."""
     with simulated_gke(cluster, CLUSTER) as cloud:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         # Another module may have deleted it, and nobody removed GKE's finalizers without the daemon.
         until(lambda: not is_ending(cloud.api.find(f"/api/v1/namespaces/{NAMESPACE}")))
         cloud.api.ensure("/api/v1/namespaces", namespace)
-        until(
-            lambda: cloud.api.find("/apis/gateway.networking.k8s.io/v1/gatewayclasses/gke-l7-rilb")
-        )
+        classes = "/apis/gateway.networking.k8s.io/v1/gatewayclasses"
+        until(lambda: cloud.api.find(f"{classes}/gke-l7-rilb"))
         for manifest in manifests():
-            cloud.api.create(path(manifest), manifest)
+            cloud.api.create(path_of(manifest), manifest)
         yield cloud
         for manifest in manifests():
-            cloud.api.delete(path(manifest, manifest["metadata"]["name"]))
+            cloud.api.delete(path_of(manifest, manifest["metadata"]["name"]))
         until(lambda: not cloud.pods(namespace=NAMESPACE))
         gateways = "/apis/gateway.networking.k8s.io/v1/gateways"
         until(lambda: not cloud.api.get(gateways)["items"])
@@ -109,7 +102,7 @@ def read(cloud: Cloud, kind: str, name: str) -> Object:
     (manifest,) = (
         each for each in manifests() if each["kind"] == kind and each["metadata"]["name"] == name
     )
-    return cloud.api.get(path(manifest, name))
+    return cloud.api.get(path_of(manifest, name))
 
 
 def is_programmed(cloud: Cloud) -> str:
@@ -156,7 +149,7 @@ def test_without_a_subnetwork_it_is_not_programmed(cloud: Cloud) -> None:
 @pytest.mark.replica
 def test_another_health_check_leaves_no_healthy_upstream(cloud: Cloud) -> None:
     until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
-    policy = path(read(cloud, "HealthCheckPolicy", "code"), "code")
+    policy = path_of(read(cloud, "HealthCheckPolicy", "code"), "code")
     check_ = {"default": {"config": {"httpHealthCheck": {"requestPath": "/"}}}}
     cloud.api.patch(policy, {"spec": check_})
     until(lambda: events(cloud))
@@ -181,7 +174,7 @@ def test_a_route_to_no_pool_is_not_resolved(
     cloud: Cloud, change: dict[str, str], reason: str
 ) -> None:
     reference = {"group": "inference.networking.k8s.io", **change}
-    route = path(read(cloud, "HTTPRoute", "llm"), "llm")
+    route = path_of(read(cloud, "HTTPRoute", "llm"), "llm")
     cloud.api.patch(route, {"spec": {"rules": [{"backendRefs": [reference]}]}})
 
     def reasons() -> list[str]:
@@ -194,24 +187,24 @@ def test_a_route_to_no_pool_is_not_resolved(
 @pytest.mark.replica
 def test_the_api_server_refuses_what_gke_refuses(cloud: Cloud) -> None:
     pool = next(each for each in manifests() if each["kind"] == "InferencePool")
-    pool = {**pool, "metadata": {"name": "other"}}
+    pool = {**pool, "metadata": {"name": "other", "namespace": NAMESPACE}}
     spec = pool["spec"]
     with pytest.raises(ApiError, match="port is required when kind is 'Service'"):
         picker = {"name": "chat-picker", "kind": "Service"}
-        cloud.api.create(path(pool), {**pool, "spec": {**spec, "endpointPickerRef": picker}})
+        cloud.api.create(path_of(pool), {**pool, "spec": {**spec, "endpointPickerRef": picker}})
     with pytest.raises(ApiError, match="targetPorts"):
-        cloud.api.create(path(pool), {**pool, "spec": {**spec, "targetPorts": []}})
+        cloud.api.create(path_of(pool), {**pool, "spec": {**spec, "targetPorts": []}})
     route = next(each for each in manifests() if each["kind"] == "HTTPRoute")
     rules = [{"backendRefs": [{"name": "chat"}]}]
     with pytest.raises(ApiError, match="Must have port for Service reference"):
         spec = {**route["spec"], "rules": rules}
-        cloud.api.create(path(route), {**route, "metadata": {"name": "other"}, "spec": spec})
+        cloud.api.create(path_of(route), {**route, "metadata": {"name": "other"}, "spec": spec})
 
 
 @pytest.mark.replica
 def test_a_picker_that_does_not_answer_closes_its_pool_or_opens_it(cloud: Cloud) -> None:
     until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
-    pool = path(read(cloud, "InferencePool", "chat"), "chat")
+    pool = path_of(read(cloud, "InferencePool", "chat"), "chat")
     deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/chat-picker"
     cloud.api.patch(deployment, {"spec": {"replicas": 0}})
     until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 5)

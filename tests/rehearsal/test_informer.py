@@ -52,18 +52,14 @@ def api(cluster: Cluster) -> LateApi:
 
 
 def test_a_long_list_is_read_in_parts(api: LateApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = [
-        {"metadata": {"name": f"part-{number}", "labels": {"of": "parts"}}} for number in range(5)
-    ]
-    for body in bodies:
-        api.create(PATH, body)
+    parts = [f"part-{number}" for number in range(5)]
+    for name in parts:
+        api.create(PATH, {"metadata": {"name": name, "labels": {"of": "parts"}}})
     monkeypatch.setattr(api_module, "_PAGE_SIZE", 2)
     listed = api.get(PATH, labelSelector="of=parts")
-    for body in bodies:
-        api.delete(f"{PATH}/{body['metadata']['name']}")
-    assert [item["metadata"]["name"] for item in listed["items"]] == [
-        body["metadata"]["name"] for body in bodies
-    ]
+    for name in parts:
+        api.delete(f"{PATH}/{name}")
+    assert [item["metadata"]["name"] for item in listed["items"]] == parts
     assert "continue" not in listed["metadata"]
 
 

@@ -29,12 +29,15 @@ RANGES = "/api/v1/namespaces/default/limitranges"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 
 
+def create_pod(cloud: Cloud, name: str = "one", metadata: Any = None, **spec: Any) -> None:
+    spec = {"containers": [{"name": "main", "image": "busybox"}], **spec}
+    cloud.api.create(PODS, {"metadata": {"name": name, **(metadata or {})}, "spec": spec})
+
+
 def is_injected(cloud: Cloud) -> bool:
     """Whether a new pod gets the sidecar."""
     name = f"probe-{time.monotonic_ns()}"
-    metadata = {"name": name, "annotations": {f"{PREFIX}volumes": "true"}}
-    spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    cloud.api.create(PODS, {"metadata": metadata, "spec": spec})
+    create_pod(cloud, name, {"annotations": {f"{PREFIX}volumes": "true"}})
     found = "initContainers" in cloud.api.get(f"{PODS}/{name}")["spec"]
     cloud.api.delete(f"{PODS}/{name}")
     return found
@@ -42,6 +45,7 @@ def is_injected(cloud: Cloud) -> bool:
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> Iterator[Cloud]:
+    """A simulated GKE of this module's own: with buckets and Workload Identity, it changes the pods of others."""
     with simulated_gke(cluster, GKE) as cloud:
         until(lambda: cloud.api.find(f"{POLICIES}/{labels.GCS_FUSE_DRIVER}") is not None)
         cloud.store.save_pool(SYSTEM)
@@ -60,13 +64,7 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
 
 def stored(cloud: Cloud, annotations: dict[str, str]) -> dict[str, Any]:
     """The resources of the sidecar that a pod with these annotations gets."""
-    cloud.api.create(
-        PODS,
-        {
-            "metadata": {"name": "one", "annotations": annotations},
-            "spec": {"containers": [{"name": "main", "image": "busybox"}]},
-        },
-    )
+    create_pod(cloud, metadata={"annotations": annotations})
     (sidecar,) = cloud.api.get(f"{PODS}/one")["spec"]["initContainers"]
     assert sidecar["name"] == injections()[SIDECAR].container
     assert sidecar["restartPolicy"] == "Always"
@@ -132,11 +130,9 @@ def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
     expected = with_default_class(spec, {default: "d"} if default else {}, is_daemon=False)
     assert found.get("nodeSelector") == expected.get("nodeSelector")
     wanted = with_class_tolerations(expected).get("tolerations", [])
-    assert [
-        {"key": each["key"], "value": each["value"], "effect": each["effect"]}
-        for each in found["tolerations"]
-        if each["key"] == labels.COMPUTE_CLASS
-    ] == wanted
+    of_class = [each for each in found["tolerations"] if each["key"] == labels.COMPUTE_CLASS]
+    keys = ("key", "value", "effect")
+    assert [{key: each[key] for key in keys} for each in of_class] == wanted
 
 
 def started(cloud: Cloud, name: str) -> bool:
@@ -145,26 +141,13 @@ def started(cloud: Cloud, name: str) -> bool:
 
 def test_a_bucket_with_a_class_waits_for_its_scan(cloud: Cloud) -> None:
     spec = {"namespace": "default", "claim_name": "r1", "bucket": "weights"}
-    volume, claim = check(
-        VolumeSpec, "v", spec | {"storage_class": "gcsfusecsi-serving"}
-    ).manifests()
+    spec["storage_class"] = "gcsfusecsi-serving"
+    volume, claim = check(VolumeSpec, "v", spec).manifests()
     cloud.api.create("/api/v1/persistentvolumes", volume)
     cloud.api.create("/api/v1/namespaces/default/persistentvolumeclaims", claim)
     source = {"persistentVolumeClaim": {"claimName": "r1"}}
-    cloud.api.create(
-        PODS,
-        {
-            "metadata": {
-                "name": "one",
-                "labels": {"run": "one"},
-                "annotations": {f"{PREFIX}volumes": "true"},
-            },
-            "spec": {
-                "containers": [{"name": "main", "image": "busybox"}],
-                "volumes": [{"name": "v"} | source],
-            },
-        },
-    )
+    metadata = {"labels": {"run": "one"}, "annotations": {f"{PREFIX}volumes": "true"}}
+    create_pod(cloud, metadata=metadata, volumes=[{"name": "v"} | source])
     events = "/api/v1/namespaces/default/events"
 
     def reasons() -> list[str]:
@@ -175,9 +158,8 @@ def test_a_bucket_with_a_class_waits_for_its_scan(cloud: Cloud) -> None:
     member = f"serviceAccount:service-1{SERVICE_AGENT}"
     granted = {"bucket": "weights", "role": SCAN_ROLE, "member": member}
     type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
-    cloud.store.save(
-        "recorded", "scan", {"type": type_, "id": "scan", "inputs": granted, "outputs": granted}
-    )
+    binding = {"type": type_, "id": "scan", "inputs": granted, "outputs": granted}
+    cloud.store.save("recorded", "scan", binding)
     until(lambda: started(cloud, "one"))
     cloud.store.delete("recorded", "scan")
     clean(cloud)

@@ -9,11 +9,19 @@ import pytest
 from ml_foundations.rehearsal.cloud.kubelet import Kubelet
 from ml_foundations.rehearsal.report import contents
 
-from tests.support.cluster import Cluster
-from tests.support.simulation import Cloud, clean, simulated_gke
+from tests.support.simulation import Cloud, clean
 from tests.support.waiting import until
 
 DEFAULT = "/api/v1/namespaces/default"
+KEY_B = {"name": "there", "items": [{"key": "b", "path": "b"}]}
+
+
+def of_secret(name: str, key: str, **more: Any) -> dict[str, Any]:
+    """The environment of a container with a variable from a Secret."""
+    reference = {"name": name, "key": key, **more}
+    return {"env": [{"name": "A", "valueFrom": {"secretKeyRef": reference}}]}
+
+
 SOURCES: dict[str, tuple[dict[str, Any], str]] = {
     "map-volume": (
         {"volumes": [{"name": "v", "configMap": {"name": "later"}}]},
@@ -24,18 +32,7 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
         'MountVolume.SetUp failed for volume "v" : secret "later" not found',
     ),
     "key-volume": (
-        {
-            "volumes": [
-                {
-                    "name": "v",
-                    "projected": {
-                        "sources": [
-                            {"secret": {"name": "there", "items": [{"key": "b", "path": "b"}]}}
-                        ]
-                    },
-                }
-            ]
-        },
+        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": KEY_B}]}}]},
         'MountVolume.SetUp failed for volume "v" : references non-existent secret key: b',
     ),
     "pull-secret": (
@@ -46,28 +43,17 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
         {"envFrom": [{"configMapRef": {"name": "later"}}]},
         'Error: configmap "later" not found',
     ),
-    "one-env": (
-        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b"}}}]},
-        'Error: secret "later" not found',
-    ),
-    "key-env": (
-        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "b"}}}]},
-        "Error: couldn't find key b in Secret default/there",
-    ),
+    "one-env": (of_secret("later", "b"), 'Error: secret "later" not found'),
+    "key-env": (of_secret("there", "b"), "Error: couldn't find key b in Secret default/there"),
 }
 """What a pod refers to, and the kubelet's words while it is not there."""
 HARMLESS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "optional": {
-        "env": [
-            {
-                "name": "A",
-                "valueFrom": {"secretKeyRef": {"name": "later", "key": "b", "optional": True}},
-            }
-        ],
+        **of_secret("later", "b", optional=True),
         "volumes": [{"name": "v", "configMap": {"name": "later", "optional": True}}],
     },
-    "there": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "a"}}}]},
+    "there": of_secret("there", "a"),
 }
 
 
@@ -85,38 +71,28 @@ def test_a_pod_that_kwok_missed_is_shown_to_it_again(
     since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
     status = {"phase": "Pending", "conditions": [scheduled, *conditions]}
-    pod = {
-        "metadata": {"name": "p", "namespace": "default"},
-        "spec": {"nodeName": "gke-1"},
-        "status": status,
-    }
+    metadata = {"name": "p", "namespace": "default"}
+    pod = {"metadata": metadata, "spec": {"nodeName": "gke-1"}, "status": status}
     api, nothing = Mock(), Mock(items=list)
     Kubelet(api, nothing, nothing, nothing).reconcile([pod])
-    assert (
-        f"{DEFAULT}/pods/p" in [call.args[1] for call in api.request.call_args_list]
-    ) == is_shown
+    asked = [call.args[1] for call in api.request.call_args_list]
+    assert (f"{DEFAULT}/pods/p" in asked) == is_shown
 
 
-@pytest.fixture(scope="module")
-def cloud(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as cloud:
-        yield cloud
-        clean(cloud)
-        for path in ("configmaps/later", "secrets/later", "secrets/there"):
-            cloud.api.delete(f"{DEFAULT}/{path}")
+@pytest.fixture
+def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
+    yield plain_gke
+    clean(plain_gke)
+    for path in ("configmaps/later", "secrets/later", "secrets/there"):
+        plain_gke.api.delete(f"{DEFAULT}/{path}")
 
 
 def pod(name: str, given: dict[str, Any], **labels: str) -> dict[str, Any]:
     of_pod = {key: given[key] for key in ("volumes", "imagePullSecrets") if key in given}
-    container = {
-        "name": "main",
-        "image": "i",
-        **{key: given[key] for key in given.keys() - of_pod.keys()},
-    }
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}], **of_pod},
-    }
+    of_container = {key: given[key] for key in given.keys() - of_pod.keys()}
+    containers = [{"name": "main", "image": "i", **of_container}]
+    spec = {"containers": containers, "tolerations": [{"operator": "Exists"}], **of_pod}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 def kept(path: str, name: str, *keys: str) -> tuple[str, dict[str, Any]]:
@@ -128,9 +104,8 @@ def test_containers_start_after_their_config_maps_and_secrets(cloud: Cloud) -> N
     waiting = {name: given for name, (given, _) in SOURCES.items()}
     for name, given in (waiting | HARMLESS).items():
         cloud.api.create(f"{DEFAULT}/pods", pod(name, given))
-    cloud.api.create(
-        f"{DEFAULT}/pods", pod("of-a-chart", SOURCES["all-env"][0], **{"helm.sh/chart": "web-1.0"})
-    )
+    of_chart = pod("of-a-chart", SOURCES["all-env"][0], **{"helm.sh/chart": "web-1.0"})
+    cloud.api.create(f"{DEFAULT}/pods", of_chart)
 
     def phases() -> dict[str, str]:
         return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()}
@@ -139,11 +114,8 @@ def test_containers_start_after_their_config_maps_and_secrets(cloud: Cloud) -> N
     until(lambda: phases() == running | dict.fromkeys(SOURCES, "Pending"))
 
     def reasons() -> dict[str, str]:
-        return {
-            row.name: row.reason
-            for row in contents.collect(cloud.rehearsal).workloads
-            if row.name in SOURCES
-        }
+        rows = contents.collect(cloud.rehearsal).workloads
+        return {row.name: row.reason for row in rows if row.name in SOURCES}
 
     until(lambda: reasons() == {name: said for name, (_, said) in SOURCES.items()})
 

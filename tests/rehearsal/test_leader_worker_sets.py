@@ -5,7 +5,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,8 +19,7 @@ from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.support.cluster import Cluster
-from tests.support.h100_replica import h100_replica
+from tests.support.h100_replica import H100_FLAVOR
 from tests.support.project import Project
 from tests.support.trials import sizes
 from tests.support.waiting import until
@@ -47,26 +45,8 @@ GROUPS = {
 }
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lws")
-
-
-@pytest.fixture(scope="module")
-def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
-    with h100_replica(tools, root) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def project(root: Path, replica: Cluster, tools: Tools) -> Project:
-    return Project(root, replica, tools)
-
-
-@pytest.fixture(autouse=True)
-def clean(project: Project) -> Iterator[None]:
-    yield
-    project.clear()
+MEMBERS = {f"ring-{group}{worker}" for group in range(2) for worker in ("", "-1", "-2")}
+"""The pods of the groups."""
 
 
 def declared(manifest: dict[str, Any]) -> str:
@@ -80,6 +60,11 @@ def pods(project: Project, name: str) -> dict[str, dict[str, Any]]:
     return {pod["metadata"]["name"]: pod for pod in listed}
 
 
+def images(project: Project, name: str) -> dict[str, str]:
+    found = pods(project, name).items()
+    return {key: pod["spec"]["containers"][0]["image"] for key, pod in found}
+
+
 def running(project: Project, name: str) -> set[str]:
     placed = pods(project, name).items()
     return {key for key, pod in placed if pod["status"].get("phase") == "Running"}
@@ -88,8 +73,7 @@ def running(project: Project, name: str) -> set[str]:
 def test_each_group_gets_a_leader_and_its_workers(project: Project) -> None:
     """Its webhook tells each pod the leader's address; leader and workers of a group have its index."""
     project.up(declared(GROUPS))
-    members = {f"ring-{group}{worker}" for group in range(2) for worker in ("", "-1", "-2")}
-    until(lambda: running(project, "ring") == members)
+    until(lambda: running(project, "ring") == MEMBERS)
     worker = pods(project, "ring")["ring-1-2"]
     env = {item["name"]: item["value"] for item in worker["spec"]["containers"][0]["env"]}
     assert env["LWS_LEADER_ADDRESS"] == "ring-1.ring.red"
@@ -99,12 +83,12 @@ def test_each_group_gets_a_leader_and_its_workers(project: Project) -> None:
 
 
 def test_its_webhooks_stop_no_pods_of_others_when_it_is_down(
-    replica: Cluster, project: Project, tools: Tools
+    project: Project, tools: Tools
 ) -> None:
     """Of pods, they match those of LeaderWorkerSets alone: all other pods can be created, in any namespace."""
     project.up(CONTROLLER)
-    [process] = controllers.processes(replica.rehearsal)
-    core = client.CoreV1Api(replica.api)
+    [process] = controllers.processes(project.rehearsal)
+    core = client.CoreV1Api(project.cluster.api)
     pod: Any = {"metadata": {"name": "probe"}, **POD}
     process.stop()
     try:
@@ -115,18 +99,13 @@ def test_its_webhooks_stop_no_pods_of_others_when_it_is_down(
         with pytest.raises(client.ApiException, match="failed calling webhook"):
             core.create_namespaced_pod("red", pod)
     finally:
-        controllers.resume(replica.rehearsal, tools)
+        controllers.resume(project.rehearsal, tools)
 
 
 SERVER = {
-    "namespace": "red",
-    "image": "vllm/vllm-openai:v0.31.0",
+    **{"namespace": "red", "image": "vllm/vllm-openai:v0.31.0", "nodes": 2, "port": 8000},
+    **{"gpus": 8, "cpu": "8", "memory": "64Gi"},
     "arguments": ["--model=m", "--tensor-parallel-size=8", "--pipeline-parallel-size=2"],
-    "nodes": 2,
-    "gpus": 8,
-    "cpu": "8",
-    "memory": "64Gi",
-    "port": 8000,
 }
 
 
@@ -152,12 +131,8 @@ def test_a_server_on_two_nodes_is_ready_behind_its_leader(project: Project) -> N
     assert [pod["metadata"]["name"] for pod in selected] == ["chat-0"]
     assert "updated" not in project.up(served())
     [row] = [row for row in collect(project.rehearsal).workloads if row.namespace == "red"]
-    assert (row.kind, row.name, row.state, row.reason) == (
-        "LeaderWorkerSet",
-        "chat",
-        "Ready",
-        "1/1",
-    )
+    shown = (row.kind, row.name, row.state, row.reason)
+    assert shown == ("LeaderWorkerSet", "chat", "Ready", "1/1")
     assert row.nodes == sorted(pod["spec"]["nodeName"] for pod in (leader, worker))
 
 
@@ -167,12 +142,7 @@ def test_a_server_is_updated_and_scaled_by_groups(project: Project) -> None:
     members = {"chat-0", "chat-0-1", "chat-1", "chat-1-1"}
     until(lambda: running(project, "chat") == members)
     project.up(served(replicas=2, image="vllm/vllm-openai:v0.31.1"))
-    until(
-        lambda: (
-            {pod["spec"]["containers"][0]["image"][-1] for pod in pods(project, "chat").values()}
-            == {"1"}
-        )
-    )
+    until(lambda: {image[-1] for image in images(project, "chat").values()} == {"1"})
     until(lambda: running(project, "chat") == members)
 
 
@@ -203,8 +173,8 @@ def test_a_rollout_with_a_surge_stands_still_without_free_gpus(project: Project)
     until(lambda: "Insufficient nvidia.com/gpu" in why_pending(pods(project, "ring")["ring-2"]))
     time.sleep(3)
     assert running(project, "ring") == old
-    images = {pods(project, "ring")[name]["spec"]["containers"][0]["image"] for name in old}
-    assert images == {"i"}
+    found = images(project, "ring")
+    assert {found[name] for name in old} == {"i"}
 
 
 def why_pending(pod: dict[str, Any]) -> str:
@@ -232,10 +202,8 @@ def test_prefill_and_decode_run_apart_and_only_decode_gets_requests(project: Pro
     # Each pod that answers at the port of the pool has the label of the pool, and no worker has it.
     serving = "app.kubernetes.io/name=chat,llm-d.ai/inference-serving=true"
     pool = project.kubectl("get", "pods", "-n", "red", "-l", serving)["items"]
-    assert {pod["metadata"]["name"] for pod in pool} == {
-        "chat-0",
-        *(pod["metadata"]["name"] for pod in prefill),
-    }
+    named = {pod["metadata"]["name"] for pod in prefill}
+    assert {pod["metadata"]["name"] for pod in pool} == {"chat-0"} | named
     assert "updated" not in project.up(served(**DIVIDED))
 
 
@@ -255,8 +223,7 @@ def exclusive(key: str) -> dict[str, Any]:
 def test_an_exclusive_group_has_a_domain_alone(project: Project) -> None:
     document = exclusive("kubernetes.io/hostname")
     project.up(declared(document))
-    members = {f"ring-{group}{worker}" for group in range(2) for worker in ("", "-1", "-2")}
-    until(lambda: running(project, "ring") == members)
+    until(lambda: running(project, "ring") == MEMBERS)
     hosts = {name: pod["spec"]["nodeName"] for name, pod in pods(project, "ring").items()}
     by_group = [{host for name, host in hosts.items() if name[5] == group} for group in "01"]
     assert [len(group) for group in by_group] == [1, 1]
@@ -347,10 +314,9 @@ def test_the_controller_makes_what_planning_thinks(project: Project, count: int)
             )
             name = document["metadata"]["name"]
             wanted = Counter(described.created(document, described.replicas_of(document)))
+            counts = (wanted["count/statefulsets.apps"], wanted["services"])
             until(
-                lambda name=name, wanted=wanted: (
-                    owned(project, name) == (wanted["count/statefulsets.apps"], wanted["services"])
-                ),
+                lambda name=name, counts=counts: owned(project, name) == counts,
                 f"{json.dumps(document)}: {wanted}",
             )
         for document in documents:
@@ -367,22 +333,13 @@ def pods_in_red(project: Project) -> Iterator[dict[str, Any]]:
 def owned(project: Project, name: str) -> tuple[int, int]:
     """The number of StatefulSets and Services of a LeaderWorkerSet."""
     sets = project.kubectl("get", "statefulsets", "-n", "red", "-l", f"{NAME}={name}")["items"]
-    services = [
-        service
-        for service in project.kubectl("get", "services", "-n", "red")["items"]
-        if service["spec"].get("selector", {}).get(NAME) == name
-    ]
-    return len(sets), len(services)
+    services = project.kubectl("get", "services", "-n", "red")["items"]
+    selectors = [service["spec"].get("selector", {}) for service in services]
+    return len(sets), sum(selector.get(NAME) == name for selector in selectors)
 
 
 QUEUE = {
-    "flavors": [
-        {
-            "name": "h100",
-            "gpu": "H100",
-            "node_selector": {"cloud.google.com/gke-nodepool": "h100"},
-        }
-    ],
+    "flavors": [H100_FLAVOR],
     "teams": [{"namespace": "red", "cpu": "99", "memory": "8Ti", "gpus": {"h100": 32}}],
     "kinds": ["LeaderWorkerSet"],
     "topology": ["block", "hostname"],

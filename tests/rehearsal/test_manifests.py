@@ -29,12 +29,9 @@ def of_programs() -> Iterator[tuple[str, Manifest]]:
     programs = {f"stack {name}": recording.stack(name) for name in STACKS}
     programs |= {f"example {name}": recording.example(name) for name in EXAMPLES}
     for name, resources in programs.items():
-        declared = (
-            resource["inputs"]
-            for resource in resources
-            if resource["type"].startswith("kubernetes:")
-        )
-        yield from ((name, manifest) for manifest in declared if "kind" in manifest)
+        for resource in resources:
+            if resource["type"].startswith("kubernetes:") and "kind" in resource["inputs"]:
+                yield name, resource["inputs"]
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +62,19 @@ def test_the_api_server_takes_every_manifest(
 ) -> None:
     assert len(manifests) > 600
     tests = {name.partition("::")[0] for name, _ in manifests}
-    assert {
-        f"tests/workloads/{name}.py"
-        for name in ("test_public_manifests", "test_overrides", "test_pod")
-    } <= tests
+    names = ("test_public_manifests", "test_overrides", "test_pod")
+    assert {f"tests/workloads/{name}.py" for name in names} <= tests
+    names_of_all = [name for name, _ in manifests]
     said = judged.refusals(client, (manifest for _, manifest in manifests))
-    refused = [
-        f"{name}: {words}" for (name, _), words in zip(manifests, said, strict=True) if words
-    ]
+    judged_all = zip(names_of_all, said, strict=True)
+    refused = [f"{name}: {words}" for name, words in judged_all if words]
     assert not refused, "\n".join(refused)
 
 
 def test_it_would_refuse_a_wrong_one(client: Client) -> None:
     [job] = CASES["preprocessing"]
-    wrong = {
-        **job,
-        "spec": {**job["spec"], "completionMode": "NonIndexed", "parallelism": -1, "misspelt": 1},
-    }
+    spec = {**job["spec"], "completionMode": "NonIndexed", "parallelism": -1, "misspelt": 1}
+    wrong = {**job, "spec": spec}
     assert "misspelt" in judged.refusals(client, [wrong])[0]
     del wrong["spec"]["misspelt"]
     assert "parallelism" in judged.refusals(client, [wrong])[0]

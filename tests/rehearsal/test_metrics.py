@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from ml_foundations.component.spec import check
 from ml_foundations.gke.metrics_adapter import MetricsAdapterSpec
-from ml_foundations.kubernetes.objects import plural
 from ml_foundations.rehearsal.api import condition
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 
+from tests.support.api_paths import path_of
 from tests.support.cluster import Cluster
 from tests.support.simulation import Cloud, Object, simulated_gke
 from tests.support.waiting import until
@@ -23,13 +23,6 @@ SERVING = {
     "podAutoscaling": {"hpaProfile": "PERFORMANCE"},
 }
 METRIC = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
-
-
-def path(manifest: Object, name: str = "") -> str:
-    version, namespace = manifest["apiVersion"], manifest["metadata"].get("namespace")
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    place = f"/namespaces/{namespace}" if namespace else ""
-    return f"{root}{place}/{plural(manifest['kind'])}/{name}".rstrip("/")
 
 
 def adapter() -> list[Object]:
@@ -45,6 +38,7 @@ def server(**autoscaling: Any) -> list[Object]:
 
 @pytest.fixture(scope="module")
 def cloud(cluster: Cluster) -> Iterator[Cloud]:
+    """A simulated GKE of this module's own: its cluster has the profile of autoscalers that reads metrics itself."""
     with simulated_gke(cluster, SERVING) as cloud:
         cloud.api.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         until(lambda: Store(cluster.rehearsal).get("metrics_port", 0))
@@ -64,7 +58,7 @@ def made(cloud: Cloud) -> Iterator[list[Object]]:
     objects: list[Object] = []
     yield objects
     for manifest in reversed(objects):
-        cloud.api.delete(path(manifest, manifest["metadata"]["name"]))
+        cloud.api.delete(path_of(manifest, manifest["metadata"]["name"]))
     until(lambda: not cloud.pods(namespace=NAMESPACE))
 
 
@@ -72,7 +66,7 @@ def create(cloud: Cloud, made: list[Object], manifests: list[Object]) -> None:
     for manifest in manifests:
         if manifest["kind"] == "PodMonitoring":
             continue
-        cloud.api.create(path(manifest), manifest)
+        cloud.api.create(path_of(manifest), manifest)
         made.append(manifest)
 
 
@@ -111,7 +105,7 @@ def test_gke_serves_what_it_reads_itself_and_nothing_else(cloud: Cloud, made: li
     assert scaling_active(cloud)["reason"] == "ValidMetricFound"
     scaler = next(item for item in made if item["kind"] == "HorizontalPodAutoscaler")
     scaler["spec"]["metrics"][0]["pods"]["metric"]["name"] = METRIC
-    cloud.api.patch(path(scaler, "chat"), {"spec": scaler["spec"]})
+    cloud.api.patch(path_of(scaler, "chat"), {"spec": scaler["spec"]})
     until(lambda: scaling_active(cloud).get("reason") == "FailedGetPodsMetric")
 
 
@@ -125,9 +119,9 @@ def test_other_apis_that_pods_serve_are_empty_and_block_nothing(
     name = {"name": "v1.example.com"}
     service = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": name}
     create(cloud, made, [{**service, "spec": spec}])
-    until(
-        lambda: (
-            condition(cloud.api.get(f"{APIS}/v1.example.com"), "Available").get("status") == "True"
-        )
-    )
+
+    def available() -> Object:
+        return condition(cloud.api.get(f"{APIS}/v1.example.com"), "Available")
+
+    until(lambda: available().get("status") == "True")
     assert cloud.api.get("/apis/example.com/v1")["resources"] == []

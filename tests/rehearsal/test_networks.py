@@ -8,10 +8,9 @@ import pytest
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.cloud.store import Pool
 
 from tests.support.cluster import Cluster
-from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
+from tests.support.simulation import ONE_L4, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 from tests.workloads.building import container_of, gang, on_fabric
 
@@ -28,15 +27,12 @@ def interfaces(*subnets: str) -> dict[str, Any]:
     return {"inputs": {"networkConfig": {"additionalNodeNetworkConfigs": configs}}}
 
 
-MEGA = Pool(
+MEGA = replace(
+    ONE_L4,
     name="mega",
-    cluster="ml",
     machine_type="a3-megagpu-8g",
-    min_nodes=1,
     max_nodes=2,
-    initial_nodes=1,
     zones=("us-central1-a",),
-    taints=(GPU_TAINT,),
     gpu=PoolGpu("nvidia-h100-mega-80gb", 8),
     resource=interfaces("gpu-1", "gpu-2"),
 )
@@ -44,6 +40,7 @@ MEGA = Pool(
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> Iterator[Cloud]:
+    """A simulated GKE of this module's own: its cluster has more than one network."""
     with simulated_gke(cluster, MULTI) as cloud:
         until(lambda: cloud.api.find(PARAMETERS) is not None)
         yield cloud
@@ -77,14 +74,10 @@ def start(cloud: Cloud, name: str, *names: str, gpus: int = 8, **container: Any)
     """Start a pod with an interface in each network."""
     entries = [f'{{"interfaceName":"eth{i}","network":"{n}"}}' for i, n in enumerate(names, 1)]
     default = '{"interfaceName":"eth0","network":"default"}'
-    text = f"[{','.join([default, *entries])}]"
+    annotations = {"networking.gke.io/interfaces": f"[{','.join([default, *entries])}]"}
     limits = {GPU_RESOURCE: str(gpus)}
     main = {"name": "main", "image": "busybox", "resources": {"limits": limits}} | container
-    metadata = {
-        "name": name,
-        "labels": {"run": name},
-        "annotations": {"networking.gke.io/interfaces": text},
-    }
+    metadata = {"name": name, "labels": {"run": name}, "annotations": annotations}
     spec = {"containers": [main], "tolerations": [TOLERATION]}
     cloud.api.create("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
 

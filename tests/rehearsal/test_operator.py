@@ -15,7 +15,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from tests.support.cluster import Cluster
 from tests.support.parts import values_of
 from tests.support.project import Project
-from tests.support.simulation import OPERATED, Cloud, clean, simulated_gke
+from tests.support.simulation import OPERATED, Cloud, clean
 from tests.support.waiting import until
 
 CHART = {
@@ -34,16 +34,10 @@ SHARING = {"sharing": {"four": {"replicas": 4}}, "default_sharing": "four"}
 COS = replace(OPERATED, name="cos", image_type="COS_CONTAINERD")
 
 
-@pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(running: Cloud) -> Iterator[Cloud]:
-    yield running
-    clean(running)
+def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
+    yield plain_gke
+    clean(plain_gke)
 
 
 @pytest.fixture(scope="module")

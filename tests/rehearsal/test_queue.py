@@ -1,6 +1,5 @@
 """The real controllers of Kueue and JobSet beside a real control plane, with queues and Jobs by the components."""
 
-import json
 import os
 import signal
 import ssl
@@ -11,23 +10,20 @@ from typing import Any
 
 import psutil
 import pytest
-from kubernetes import client, config, utils
+from kubernetes import client, utils
+from ml_foundations.rehearsal.api import condition
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.factories import cluster_wide
 from tests.support.cluster import Cluster
+from tests.support.h100_replica import H100_FLAVOR, H100_NODE
+from tests.support.own_replica import own_replica
 from tests.support.project import Project, fake_node
+from tests.support.project_steps import FOR_LONG, WHOLE_NODE, pods_of, program, refreshed, uid
 from tests.support.waiting import until
-
-GPU = "nvidia.com/gpu"
-H100_NODE = {
-    "cloud.google.com/gke-nodepool": "h100",
-    "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
-    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-}
-H100 = {"name": "h100", "gpu": "H100", "node_selector": {"cloud.google.com/gke-nodepool": "h100"}}
 
 
 @pytest.fixture(scope="module")
@@ -37,25 +33,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
-    """The project's own replica with three nodes of 8 H100; the programs bring Kueue and JobSet, by their charts."""
-    rehearsal = Rehearsal.of("t", root)
-    rehearsal.make()
-    try:
-        kwok.start(rehearsal, tools)
-        cluster = Cluster(
-            rehearsal,
-            rehearsal.kubeconfig,
-            config.new_client_from_config(str(rehearsal.kubeconfig)),
-        )
+    """Three nodes of 8 H100; the programs bring Kueue and JobSet, by their charts.
+
+    A control plane of this module's own: its tests begin without the kinds of JobSet, and kill the controllers.
+    """
+    with own_replica(tools, root) as cluster:
         for index in range(3):
             utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
         for team in ("red", "blue"):
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
-            utils.create_from_dict(cluster.api, namespace)
+            utils.create_from_dict(cluster.api, cluster_wide("v1", "Namespace", team))
         yield cluster
-    finally:
-        controllers.stop(rehearsal)
-        kwok.delete(rehearsal)
 
 
 @pytest.fixture(scope="module")
@@ -74,30 +61,18 @@ def queue(red: int = 8, blue: int = 8, **more: Any) -> str:
     teams = [{"namespace": "red", **quotas, "gpus": {"h100": red}}]
     if blue >= 0:
         teams.append({"namespace": "blue", **quotas, "gpus": {"h100": blue}})
-    args = {"flavors": [H100], "teams": teams, **more}
-    return (
-        f"from ml_foundations import TrainingQueue\nqueue = TrainingQueue('ml', {args!r}, here)\n"
-    )
+    args = {"flavors": [H100_FLAVOR], "teams": teams, **more}
+    made = f"queue = TrainingQueue('ml', {args!r}, here)"
+    return f"from ml_foundations import TrainingQueue\n{made}\n"
+
+
+AFTER_QUEUE = "options(depends_on=[queue])"
 
 
 def job(name: str, team: str = "red", pods: int = 1, **more: Any) -> str:
     """A Job that runs until it is deleted: each of its pods takes a whole node."""
-    args = {
-        "namespace": team,
-        "image": "i",
-        "cpu": "8",
-        "memory": "64Gi",
-        "gpu": "H100",
-        "gpus": 8,
-        "completions": pods,
-        "parallelism": pods,
-        "queue": "training",
-        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
-    }
-    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
-    return (
-        f"from ml_foundations import TrainingJob\nTrainingJob({name!r}, {args | more!r}, {opts})\n"
-    )
+    args = {"namespace": team, "completions": pods, "parallelism": pods, "queue": "training"}
+    return program("TrainingJob", name, WHOLE_NODE | FOR_LONG | args | more, AFTER_QUEUE)
 
 
 def get(project: Project, team: str, kind: str, name: str) -> dict[str, Any]:
@@ -109,14 +84,10 @@ def is_suspended(project: Project, name: str, team: str = "red") -> bool:
 
 
 def running(project: Project, name: str, team: str = "red") -> list[dict[str, Any]]:
-    listed = project.kubectl(
-        "get", "pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={name}"
-    )["items"]
-    return [
-        pod
-        for pod in listed
-        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-    ]
+    label = f"batch.kubernetes.io/job-name={name}"
+    listed = project.kubectl("get", "pods", "-n", team, "-l", label)["items"]
+    on_nodes = [pod for pod in listed if pod["spec"].get("nodeName")]
+    return [pod for pod in on_nodes if not pod["metadata"].get("deletionTimestamp")]
 
 
 def test_a_job_starts_when_there_is_room_for_all_of_it(project: Project) -> None:
@@ -157,9 +128,7 @@ def test_a_training_that_claims_interfaces_starts(project: Project) -> None:
         **{"nodes": 2, "gpus": 8, "gpu": "H100", "queue": "training"},
         "gpu_fabric": {"kind": "rdma", "gpus_per_node": 8},
     }
-    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
-    made = f"DistributedTraining('claims', {args!r}, {opts})"
-    project.up(queue() + f"from ml_foundations import DistributedTraining\n{made}\n")
+    project.up(queue() + program("DistributedTraining", "claims", args, AFTER_QUEUE))
     until(lambda: not is_suspended(project, "claims"))
     listed = project.kubectl("get", "resourceclaimtemplates", "-n", "red")["items"]
     assert [each["metadata"]["name"].startswith("claims-rdma-") for each in listed] == [True]
@@ -189,15 +158,10 @@ def test_updates_leave_alone_what_kueue_started(project: Project) -> None:
     before = [uid(pod) for pod in running(project, "fits")]
     for _ in range(2):
         assert "updated" not in project.up(body)
-        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
-        assert refreshed.returncode == 0, refreshed.stdout + refreshed.stderr
+        refreshed(project)
         assert not is_suspended(project, "fits")
         assert is_suspended(project, "waits")
     assert [uid(pod) for pod in running(project, "fits")] == before
-
-
-def uid(obj: dict[str, Any]) -> str:
-    return obj["metadata"]["uid"]
 
 
 def test_a_larger_quota_lets_the_next_one_in(project: Project) -> None:
@@ -218,9 +182,12 @@ def test_a_team_may_leave_and_all_may_go(project: Project) -> None:
     assert len(running(project, "fits")) == 1
     project.up("")
     assert kinds(project, "kueue.x-k8s.io") == []
-    assert "kueue" not in {
-        process.name for process in controllers.processes(project.cluster.rehearsal)
-    }
+    assert "kueue" not in pids(project)
+
+
+def pids(project: Project) -> dict[str, int | None]:
+    """The processes of the installed controllers, whether or not they run."""
+    return {each.name: each.pid for each in controllers.processes(project.cluster.rehearsal)}
 
 
 def kinds(project: Project, group: str) -> list[str]:
@@ -230,16 +197,7 @@ def kinds(project: Project, group: str) -> list[str]:
 
 
 def served(component: str, **more: Any) -> str:
-    args = {
-        "namespace": "red",
-        "image": "i",
-        "cpu": "8",
-        "memory": "64Gi",
-        "gpu": "H100",
-        "gpus": 8,
-    } | more
-    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
-    return f"from ml_foundations import {component}\n{component}('server', {args!r}, {opts})\n"
+    return program(component, "server", WHOLE_NODE | {"namespace": "red"} | more, AFTER_QUEUE)
 
 
 @pytest.mark.parametrize(
@@ -250,16 +208,10 @@ def test_servers_wait_in_queues_too(project: Project, component: str, more: dict
     kinds = ["Job", "JobSet", "Deployment", "StatefulSet"]
     body = queue(kinds=kinds) + served(component, queue="training", **more)
     project.up(body)
-    listed = project.kubectl("get", "pods", "-n", "red", "-l", "app.kubernetes.io/name=server")[
-        "items"
-    ]
-    assert len([pod for pod in listed if pod["spec"].get("nodeName")]) == 2
+    servers = pods_of(project, "red", "server")
+    assert len([pod for pod in servers if pod["spec"].get("nodeName")]) == 2
     queued = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]
-    assert any(
-        c["type"] == "Admitted" and c["status"] == "True"
-        for item in queued
-        for c in item["status"]["conditions"]
-    )
+    assert any(condition(item, "Admitted").get("status") == "True" for item in queued)
     assert "updated" not in project.up(body)
 
 
@@ -275,23 +227,17 @@ def test_a_program_that_names_another_cluster_uses_the_replica(project: Project)
         assert project.kubectl("get", "configmap", name)["data"] == {"a": "1"}
 
 
-ELSEWHERE = json.dumps(
-    {
-        "clusters": [{"name": "prod", "cluster": {"server": "https://127.0.0.1:9"}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "me"}}],
-        "current-context": "prod",
-    }
-)
+ELSEWHERE = """
+clusters: [{name: prod, cluster: {server: "https://127.0.0.1:9"}}]
+users: [{name: me, user: {}}]
+contexts: [{name: prod, context: {cluster: prod, user: me}}]
+current-context: prod
+"""
 
 
 def test_a_wrong_queue_is_refused_by_kueues_own_webhook(project: Project) -> None:
-    wrong = {
-        "ClusterQueue": {
-            "spec": {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}
-        }
-    }
-    assert "Sometimes" in project.fails(queue(overrides=wrong))
+    wrong = {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}
+    assert "Sometimes" in project.fails(queue(overrides={"ClusterQueue": {"spec": wrong}}))
 
 
 def test_a_queue_is_there_in_the_older_version_too(project: Project) -> None:
@@ -301,38 +247,6 @@ def test_a_queue_is_there_in_the_older_version_too(project: Project) -> None:
     assert older["spec"]["cohort"] == "ml"
 
 
-JOB_SET = {
-    "apiVersion": "jobset.x-k8s.io/v1alpha2",
-    "kind": "JobSet",
-    "metadata": {"name": "ring", "namespace": "red"},
-    "spec": {
-        "replicatedJobs": [
-            {
-                "name": "workers",
-                "replicas": 2,
-                "template": {
-                    "spec": {
-                        "parallelism": 1,
-                        "completions": 1,
-                        "backoffLimit": 0,
-                        "template": {
-                            "metadata": {
-                                "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}
-                            },
-                            "spec": {
-                                "restartPolicy": "Never",
-                                "tolerations": [{"key": GPU, "operator": "Exists"}],
-                                "containers": [{"name": "main", "image": "i"}],
-                            },
-                        },
-                    }
-                },
-            }
-        ]
-    },
-}
-
-
 JOBSET = (
     "from ml_foundations import JobSetController\njobset = JobSetController('jobset', {}, here)\n"
 )
@@ -340,9 +254,8 @@ JOBSET = (
 
 def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
     """Nothing of GKE's brings it: as in the cloud, the program does."""
-    assert "the cluster serves no JobSet" in project.fails(
-        gang().removeprefix(JOBSET).replace("[jobset]", "[]")
-    )
+    without = gang().removeprefix(JOBSET).replace("[jobset]", "[]")
+    assert "the cluster serves no JobSet" in project.fails(without)
     assert kinds(project, "jobset.x-k8s.io") == []
     project.up(gang())
     until(lambda: len(members(project)) == 2)
@@ -350,9 +263,7 @@ def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
     assert kinds(project, "jobset.x-k8s.io") == ["JobSet"], (
         "Helm leaves what is in a chart's folder crds"
     )
-    assert "jobset" not in {
-        process.name for process in controllers.processes(project.cluster.rehearsal)
-    }
+    assert "jobset" not in pids(project)
 
 
 def test_a_controller_is_ready_when_its_webhooks_are_served(
@@ -372,42 +283,19 @@ def test_a_controller_is_ready_when_its_webhooks_are_served(
     monkeypatch.setattr(kwok, "probe", late)
     controllers.resume(replica.rehearsal, tools)
     kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    webhooks = [
-        webhook
-        for kind in kinds
-        for item in project.kubectl("get", kind)["items"]
-        for webhook in item["webhooks"]
-    ]
+    found = [item for kind in kinds for item in project.kubectl("get", kind)["items"]]
+    webhooks = [webhook for item in found for webhook in item["webhooks"]]
     paths = {webhook["clientConfig"]["service"]["path"] for webhook in webhooks}
     assert len(paths) > 1
     assert all(asked.count(path) > 1 for path in paths)
 
 
-def test_a_job_set_gets_its_jobs_and_its_service(project: Project) -> None:
-    body = f"{JOBSET}manifest = {JOB_SET!r}\n"
-    body += """k8s.apiextensions.CustomResource("ring", api_version=manifest["apiVersion"], kind="JobSet",
-    metadata=manifest["metadata"], spec=manifest["spec"], opts=options(depends_on=[jobset]))"""
-    project.up(body)
-    until(lambda: len(running(project, "ring-workers-0") + running(project, "ring-workers-1")) == 2)
-    assert get(project, "red", "service", "ring")["spec"]["clusterIP"] == "None"
-
-
 def gang(**more: Any) -> str:
     """A JobSet whose pods each take a whole node, until they are stopped."""
-    args = {
-        "namespace": "red",
-        "image": "i:1",
-        "cpu": "8",
-        "memory": "64Gi",
-        "gpu": "H100",
-        "gpus": 8,
-        "nodes": 2,
-        "jobset": True,
-        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
-    } | more
+    args = {"namespace": "red", "image": "i:1", "nodes": 2, "jobset": True} | more
     after = "[jobset, queue]" if "queue" in more else "[jobset]"
-    opts = f"options(depends_on={after})"
-    return f"{JOBSET}from ml_foundations import DistributedTraining\nDistributedTraining('gang', {args!r}, {opts})\n"
+    options = f"options(depends_on={after})"
+    return JOBSET + program("DistributedTraining", "gang", WHOLE_NODE | FOR_LONG | args, options)
 
 
 def members(project: Project) -> list[dict[str, Any]]:
@@ -443,8 +331,7 @@ def test_a_gang_of_a_job_set_runs_on_gpu_nodes_over_updates(project: Project) ->
     until(lambda: len(members(project)) == 2 and images(members(project)) == {"i:2"})
     assert "1 replaced" in project.up(gang(image="i:2", nodes=3))
     until(lambda: nodes_of(members(project)) == ["h100-0", "h100-1", "h100-2"])
-    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
-    assert "updated" not in refreshed.stdout, refreshed.stdout
+    assert "updated" not in refreshed(project)
     assert "updated" not in project.up(gang(image="i:2", nodes=3))
 
 
@@ -452,14 +339,13 @@ def test_a_job_set_meets_at_the_address_of_its_first_pod(project: Project) -> No
     project.up(gang())
     until(lambda: len(members(project)) == 2)
     by_host = {pod["spec"]["hostname"]: pod["spec"] for pod in members(project)}
-    env = {
-        item["name"]: item.get("value")
-        for item in by_host["gang-workers-0-1"]["containers"][0]["env"]
-    }
+    [container] = by_host["gang-workers-0-1"]["containers"]
+    env = {item["name"]: item.get("value") for item in container["env"]}
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("2", "8")
     host, _, service = str(env["PET_MASTER_ADDR"]).partition(".")
     assert by_host[host]["subdomain"] == service
-    assert get(project, "red", "service", service)["spec"]["publishNotReadyAddresses"] is True
+    headless = {"clusterIP": "None", "publishNotReadyAddresses": True}
+    assert headless.items() <= get(project, "red", "service", service)["spec"].items()
 
 
 def test_when_one_of_a_job_set_fails_all_start_anew(project: Project) -> None:
@@ -467,30 +353,25 @@ def test_when_one_of_a_job_set_fails_all_start_anew(project: Project) -> None:
     until(lambda: len(members(project)) == 2)
     before = {uid(pod) for pod in members(project)}
     fail(project, members(project)[0])
-    until(
-        lambda: len(members(project)) == 2 and not {uid(pod) for pod in members(project)} & before
-    )
+
+    def are_new() -> bool:
+        found = {uid(pod) for pod in members(project)}
+        return len(found) == 2 and found.isdisjoint(before)
+
+    until(are_new)
     assert get(project, "red", "jobset", "gang")["status"]["restarts"] == 1
     assert "updated" not in project.up(gang(max_restarts=1)), "a restart is no drift"
     fail(project, members(project)[0])
-    until(
-        lambda: "Failed" in str(get(project, "red", "jobset", "gang")["status"].get("conditions"))
-    )
+    until(lambda: bool(condition(get(project, "red", "jobset", "gang"), "Failed")))
 
 
 def fail(project: Project, pod: dict[str, Any]) -> None:
     """End a pod as the kubelet does when its container ends with an error."""
     api = client.CoreV1Api(project.cluster.api)
     ended = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
-    status = {
-        "phase": "Failed",
-        "containerStatuses": [
-            ended | {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
-        ],
-    }
-    api.patch_namespaced_pod_status(
-        pod["metadata"]["name"], pod["metadata"]["namespace"], {"status": status}
-    )
+    ended |= {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    status = {"phase": "Failed", "containerStatuses": [ended]}
+    api.patch_namespaced_pod_status(pod["metadata"]["name"], "red", {"status": status})
 
 
 def test_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> None:
@@ -510,7 +391,7 @@ def test_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> Non
 def test_controllers_that_died_are_found_out_and_started_again(
     project: Project, replica: Cluster, tools: Tools
 ) -> None:
-    before = {process.name: process.pid for process in controllers.processes(replica.rehearsal)}
+    before = pids(project)
     assert before.keys() == {"jobset", "kueue"}
     for pid in before.values():
         assert pid
@@ -518,11 +399,8 @@ def test_controllers_that_died_are_found_out_and_started_again(
         psutil.Process(pid).wait(10)
     assert not any(process.running for process in controllers.processes(replica.rehearsal))
     controllers.resume(replica.rehearsal, tools)
-    after = {
-        process.name: process.pid
-        for process in controllers.processes(replica.rehearsal)
-        if process.running
-    }
+    assert all(process.running for process in controllers.processes(replica.rehearsal))
+    after = pids(project)
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
     project.up(queue() + job("fits"))
@@ -538,10 +416,7 @@ def test_kueue_that_is_down_stops_only_teams_with_a_queue(
     pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     kueue.stop()
     try:
-        utils.create_from_dict(
-            replica.api,
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}},
-        )
+        utils.create_from_dict(replica.api, cluster_wide("v1", "Namespace", "gpu-operator"))
         for namespace in ("blue", "kube-system", "gpu-operator"):
             core.create_namespaced_pod(namespace, pod)
             core.delete_namespaced_pod("probe", namespace)
@@ -551,21 +426,17 @@ def test_kueue_that_is_down_stops_only_teams_with_a_queue(
         project.up(queue(blue=-1))
 
 
-def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> None:
-    before = [process.pid for process in controllers.processes(replica.rehearsal)]
-    controllers.resume(replica.rehearsal, tools)
-    assert [process.pid for process in controllers.processes(replica.rehearsal)] == before
+def test_a_second_start_leaves_them_running(project: Project, tools: Tools) -> None:
+    before = pids(project)
+    controllers.resume(project.cluster.rehearsal, tools)
+    assert pids(project) == before
 
 
 def test_they_listen_on_loopback_only(replica: Cluster) -> None:
     for process in controllers.processes(replica.rehearsal):
-        listening = [
-            c
-            for c in psutil.Process(process.pid).net_connections("tcp")
-            if c.status == psutil.CONN_LISTEN
-        ]
-        assert listening
-        assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+        connections = psutil.Process(process.pid).net_connections("tcp")
+        listening = {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+        assert listening == {"127.0.0.1"}
 
 
 def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
@@ -587,11 +458,6 @@ def test_the_controller_does_as_the_releases_values_say(project: Project) -> Non
     until(lambda: len(running(project, "half")) == 3)
     until(lambda: is_suspended(project, "half") and not running(project, "half"))
     assert "PodsReady timeout" in messages(project, "red")
-    before = {
-        process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)
-    }
+    before = pids(project)["kueue"]
     project.up(queue(red=40, borrowing=False, ready_seconds=600) + job("half", pods=5))
-    after = {
-        process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)
-    }
-    assert after["kueue"] != before["kueue"]
+    assert pids(project)["kueue"] != before

@@ -3,8 +3,7 @@
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -16,10 +15,8 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
 from ml_foundations.rehearsal.report.contents import collect
-from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.support.cluster import Cluster
-from tests.support.h100_replica import h100_replica
+from tests.support.h100_replica import H100_FLAVOR
 from tests.support.project import Project
 from tests.support.trials import sizes
 from tests.support.waiting import until
@@ -41,37 +38,10 @@ WORK: dict[str, Any] = {
 }
 TOKEN: dict[str, Any] = {"ray_version": "2.52.0", "auth_options": {}}
 QUEUE = {
-    "flavors": [
-        {
-            "name": "h100",
-            "gpu": "H100",
-            "node_selector": {"cloud.google.com/gke-nodepool": "h100"},
-        }
-    ],
+    "flavors": [H100_FLAVOR],
     "teams": [{"namespace": "red", "cpu": "99", "memory": "8Ti", "gpus": {"h100": 16}}],
     "kinds": ["RayJob", "RayCluster"],
 }
-
-
-@pytest.fixture(scope="module")
-def replica(
-    tools: Tools, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Cluster, Path]]:
-    root = tmp_path_factory.mktemp("ray")
-    with h100_replica(tools, root) as cluster:
-        yield cluster, root
-
-
-@pytest.fixture(scope="module")
-def project(replica: tuple[Cluster, Path], tools: Tools) -> Project:
-    cluster, root = replica
-    return Project(root, cluster, tools)
-
-
-@pytest.fixture(autouse=True)
-def clean(project: Project) -> Iterator[None]:
-    yield
-    project.clear()
 
 
 def pods(project: Project) -> list[dict[str, Any]]:
@@ -89,18 +59,13 @@ def row(project: Project) -> tuple[str, str, str]:
 
 
 def test_a_cluster_has_a_head_and_workers_on_gpu_nodes(project: Project) -> None:
-    project.up(f"{OPERATOR}RayCluster('nb', {WORK!r}, options(depends_on=[ray]))")
+    body = f"{OPERATOR}RayCluster('nb', {WORK!r}, options(depends_on=[ray]))"
+    project.up(body)
     until(lambda: row(project) == ("RayCluster", "Ready", "2/2 workers"))
     assert by_type(project) == {"head": 1, "worker": 2}
-    on = {
-        pod["spec"]["nodeName"]
-        for pod in pods(project)
-        if pod["metadata"]["labels"][TYPE] == "worker"
-    }
-    assert len(on) == 2
-    assert "updated" not in project.up(
-        f"{OPERATOR}RayCluster('nb', {WORK!r}, options(depends_on=[ray]))"
-    )
+    workers = [pod for pod in pods(project) if pod["metadata"]["labels"][TYPE] == "worker"]
+    assert len({pod["spec"]["nodeName"] for pod in workers}) == 2
+    assert "updated" not in project.up(body)
 
 
 def test_the_operator_gives_the_token_of_a_cluster_to_its_pods(project: Project) -> None:
@@ -123,11 +88,9 @@ def queued(*names: str) -> str:
     return f"{OPERATOR}queue = TrainingQueue('ml', {QUEUE!r}, options(depends_on=[ray]))\n{jobs}"
 
 
-def test_jobs_in_a_queue_run_one_after_the_other(
-    project: Project, replica: tuple[Cluster, Path]
-) -> None:
+def test_jobs_in_a_queue_run_one_after_the_other(project: Project) -> None:
     """Kueue starts a head, its workers and its submitter together, and the next job after its end."""
-    dashboard = RayDashboard(replica[0].rehearsal)
+    dashboard = RayDashboard(project.rehearsal)
     project.up(queued("a", "b"))
 
     def states() -> list[str]:
@@ -168,16 +131,13 @@ def random_cluster(random: Random) -> dict[str, Any]:
         group: dict[str, Any] = {"groupName": f"g{index}", "rayStartParams": {}}
         group["template"] = template()
         group |= {"minReplicas": 0, "maxReplicas": 3}
-        for field, most in (
-            ("replicas", 4),
-            ("minReplicas", 1),
-            ("maxReplicas", 3),
-            ("numOfHosts", 2),
-        ):
+        ranges = {
+            **{"replicas": (0, 4), "minReplicas": (0, 1)},
+            **{"maxReplicas": (1, 3), "numOfHosts": (1, 2)},
+        }
+        for field, (least, most) in ranges.items():
             if random.random() < 0.6:
-                group[field] = random.randint(
-                    1 if field in ("numOfHosts", "maxReplicas") else 0, most
-                )
+                group[field] = random.randint(least, most)
         groups.append(group)
     head = {"rayStartParams": {}, "template": template()}
     cluster: dict[str, Any] = {"headGroupSpec": head, "workerGroupSpecs": groups}
@@ -240,9 +200,7 @@ def _shown(spec: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 @pytest.mark.parametrize("count", sizes(10, 200))
-def test_the_operator_makes_what_planning_thinks(
-    project: Project, replica: tuple[Cluster, Path], kind: str, count: int
-) -> None:
+def test_the_operator_makes_what_planning_thinks(project: Project, kind: str, count: int) -> None:
     """Pods, their requests, labels and owners, and the Services that quotas count."""
     project.up(OPERATOR)
     random, api = Random(f"{kind}{count}"), Api(Access(project.cluster.kubeconfig))

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,6 +28,7 @@ from tests.support.waiting import until
 
 UP = """
 from pathlib import Path
+from typing import Any
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import user_errors
@@ -58,6 +60,12 @@ def project(
     project.up("")
 
 
+def locks_of(rehearsal: Rehearsal, stack: str) -> Path:
+    folder = rehearsal.backend_dir / ".pulumi" / "locks" / "organization" / "t" / stack
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def with_pulumi(project: Path, program: str) -> Rehearsal:
     """A rehearsal in a new project whose pulumi is a Python program."""
     (project / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
@@ -67,6 +75,14 @@ def with_pulumi(project: Path, program: str) -> Rehearsal:
     pulumi.write_text(f"#!{sys.executable}\nimport pathlib, signal, sys, time\n{program}")
     pulumi.chmod(0o700)
     return rehearsal
+
+
+def started_up(project: Path, **options: Any) -> subprocess.Popen[str]:
+    """A command whose pulumi is at work."""
+    command = [sys.executable, "-c", UP.format(project=str(project))]
+    up = subprocess.Popen(command, cwd=CHECKOUT, **options)
+    until((project / "begun").exists)
+    return up
 
 
 @pytest.fixture(autouse=True)
@@ -82,14 +98,7 @@ def test_an_interrupt_leaves_pulumi_the_time_to_end(
 ) -> None:
     """It comes to the command alone, or by Ctrl-C to all of its process group."""
     with_pulumi(tmp_path, SLOW_TO_END.format(folder=str(tmp_path)))
-    up = subprocess.Popen(
-        [sys.executable, "-c", UP.format(project=str(tmp_path))],
-        cwd=CHECKOUT,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until((tmp_path / "begun").exists)
+    up = started_up(tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     send(up.pid, signal.SIGINT)
     _, said = up.communicate(timeout=120)
     assert (tmp_path / "ended").exists()
@@ -117,8 +126,7 @@ def test_a_pulumi_that_does_not_end_is_killed(
 
 def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     rehearsal = with_pulumi(tmp_path, SLOW_TO_END.format(folder=str(tmp_path)))
-    up = subprocess.Popen([sys.executable, "-c", UP.format(project=str(tmp_path))], cwd=CHECKOUT)
-    until((tmp_path / "begun").exists)
+    up = started_up(tmp_path)
     up.kill()
     up.wait()
     left = psutil.Process(int((rehearsal.root / "pulumi.pid").read_text().split()[0]))
@@ -127,47 +135,46 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
-def test_the_first_update_overlaps_the_replicas_start(
-    tmp_path: Path,
-) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
+WORDS = "print(*sys.argv[1:3])"
+"""A pulumi that says what it is asked to do."""
+BOTH = "preview --event-log\nup --yes\n"
+
+
+def test_the_first_update_overlaps_the_replicas_start(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, WORDS)
     with stack.start_early(rehearsal) as early:
         assert early
         lines: list[str] = []
         assert early.read(lines.append) == 0
-    assert lines == ["preview --event-log\n", "up --yes\n"]
+    assert "".join(lines) == BOTH
 
 
 def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> None:
     replica = tmp_path / "replica"
     ends = f"sys.exit('preview' in sys.argv and not pathlib.Path({str(replica)!r}).exists())"
-    rehearsal = with_pulumi(tmp_path, f"print(*sys.argv[1:3]); {ends}")
+    rehearsal = with_pulumi(tmp_path, f"{WORDS}; {ends}")
     with stack.start_early(rehearsal) as early:
         assert early
         assert early.read(list[str]().append) is None
     replica.touch()
     stack.up(rehearsal, None, quiet=True)
-    assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
+    assert rehearsal.up_log.read_text() == BOTH
 
 
 def test_nothing_is_updated_if_the_preview_fails(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(
-        tmp_path, "print(*sys.argv[1:3]); sys.exit('preview' in sys.argv and 1)"
-    )
+    rehearsal = with_pulumi(tmp_path, f"{WORDS}; sys.exit('preview' in sys.argv and 1)")
     with pytest.raises(RehearsalError, match=r"pulumi up failed"):
         stack.up(rehearsal, None, quiet=True)
     assert rehearsal.up_log.read_text() == "preview --event-log\n"
 
 
-def test_an_update_waits_for_a_replica_that_is_still_starting(
-    tmp_path: Path,
-) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
+def test_an_update_waits_for_a_replica_that_is_still_starting(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, WORDS)
     rehearsal.kubeconfig.touch()
     with stack.start_early(rehearsal) as early:
         assert early
     stack.up(rehearsal, early, quiet=True)
-    assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
+    assert rehearsal.up_log.read_text() == BOTH
 
 
 SLOW_UPDATE = """
@@ -224,7 +231,7 @@ def test_an_update_that_fails_during_the_start_is_reported(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("command", ["preview", "up"])
 def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path) -> None:
-    slow = f"pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(60)"
+    slow = BEGUN.format(folder=str(tmp_path))
     rehearsal = with_pulumi(tmp_path, f"if {command!r} in sys.argv: {slow}")
     with pytest.raises(KeyError), stack.start_early(rehearsal) as early:
         until((tmp_path / "begun").exists)
@@ -234,9 +241,7 @@ def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path
     assert early.read(list[str]().append) != 0
 
 
-def test_applied_objects_are_updated_only_if_that_changes_them(
-    tmp_path: Path,
-) -> None:
+def test_applied_objects_are_updated_only_if_that_changes_them(tmp_path: Path) -> None:
     called = tmp_path.with_suffix(".called")
     program = f"open({str(called)!r}, 'a').write(sys.argv[1] + '\\n')\nsys.exit('preview' in sys.argv and {{}})"
     rehearsal = with_pulumi(tmp_path, program.format("None"))
@@ -279,23 +284,9 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
     script.chmod(0o700)
     ended = subprocess.Popen([script])
     until(lambda: psutil.Process(ended.pid).status() == psutil.STATUS_ZOMBIE)
-    lock = (
-        project.rehearsal.backend_dir
-        / ".pulumi"
-        / "locks"
-        / "organization"
-        / "t"
-        / "t"
-        / "lock.json"
-    )
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    holder = {
-        "pid": ended.pid,
-        "username": "u",
-        "hostname": socket.gethostname(),
-        "timestamp": "2026-01-01T00:00:00Z",
-    }
-    lock.write_text(json.dumps(holder))
+    lock = locks_of(project.rehearsal, "t") / "lock.json"
+    here = {"pid": ended.pid, "hostname": socket.gethostname()}
+    lock.write_text(json.dumps(here | {"username": "u", "timestamp": "2026-01-01T00:00:00Z"}))
     stack.recover(project.rehearsal)
     ended.wait()
     assert not lock.exists()
@@ -303,16 +294,7 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
 
 def test_a_lock_cut_off_by_a_full_disk_blocks_nothing(project: Project) -> None:
     project.up("")
-    draft = (
-        project.rehearsal.backend_dir
-        / ".pulumi"
-        / "locks"
-        / "organization"
-        / "t"
-        / "t"
-        / "lock.json.1.tmp"
-    )
-    draft.parent.mkdir(parents=True, exist_ok=True)
+    draft = locks_of(project.rehearsal, "t") / "lock.json.1.tmp"
     draft.touch()
     stack.recover(project.rehearsal)
     assert not draft.exists()
@@ -322,9 +304,8 @@ def test_a_lock_cut_off_by_a_full_disk_blocks_nothing(project: Project) -> None:
 def test_a_state_cut_off_by_a_full_disk_is_restored(
     project: Project, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    earlier = (
-        'k8s.core.v1.ConfigMap("before", metadata={"namespace": "default", "name": "before"})\n'
-    )
+    metadata = '{"namespace": "default", "name": "before"}'
+    earlier = f'k8s.core.v1.ConfigMap("before", metadata={metadata})\n'
     later = earlier + earlier.replace("before", "since")
     project.up(earlier)
     state = stack.state_file(project.rehearsal)

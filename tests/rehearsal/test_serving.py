@@ -1,7 +1,6 @@
 """Servers on a real control plane, over several updates: what is kept, updated, replaced or refused."""
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,23 +14,26 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node, project_over
+from tests.support.project_steps import (
+    kubectl_in,
+    pods_of,
+    program,
+    refreshed,
+    restricted_namespace,
+    uid,
+    waiting_class,
+)
 from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "serving"
+IMPATIENT = {"progress_seconds": 10, "timeout_seconds": 12}
 QUICK = {"load_seconds": 10, "deregister_seconds": 1, "drain_seconds": 1, "grace_seconds": 5}
 CHAT: dict[str, Any] = {"namespace": NAMESPACE, "image": "i:1", "cpu": "1", "memory": "1Gi"} | QUICK
+WEIGHTS = {"name": "weights", "size": "10Gi", "storage_class": "shards-ssd", "path": "/weights"}
 PARTS: dict[str, Any] = {
-    "namespace": NAMESPACE,
-    "image": "i:1",
-    "cpu": "1",
-    "memory": "1Gi",
-    "shards": 2,
-    "load_seconds": 10,
-    "grace_seconds": 5,
-    "volumes": [
-        {"name": "weights", "size": "10Gi", "storage_class": "shards-ssd", "path": "/weights"}
-    ],
+    **{"namespace": NAMESPACE, "image": "i:1", "cpu": "1", "memory": "1Gi", "shards": 2},
+    **{"load_seconds": 10, "grace_seconds": 5, "volumes": [WEIGHTS]},
 }
 
 
@@ -42,23 +44,6 @@ def project(
     """A project over a replica with two GPUs, both of which a service of two pods takes, and a node without any."""
     gpu = {"cloud.google.com/gke-accelerator": "nvidia-l4", "nvidia.com/gpu.product": "NVIDIA-L4"}
     team = {GPU: "present", "team": "x"}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        # Stricter than a team's namespace by default: the components' own defaults satisfy it.
-        "metadata": {
-            "name": NAMESPACE,
-            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
-        },
-    }
-    storage_class = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "shards-ssd"},
-        "provisioner": "pd.csi.storage.gke.io",
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "allowVolumeExpansion": True,
-    }
     Addons(Api(Access(cluster.kubeconfig))).reconcile()
     with project_over(
         cluster,
@@ -67,14 +52,10 @@ def project(
         fake_node("serving-cpu", {}),
         fake_node("serving-gpu", gpu, gpus=2),
         fake_node("serving-team", gpu, taints=team),
-        namespace,
-        storage_class,
+        restricted_namespace(NAMESPACE),
+        waiting_class("shards-ssd", allowVolumeExpansion=True),
     ) as project:
         yield project
-
-
-def program(component: str, name: str, args: dict[str, Any]) -> str:
-    return f"from ml_foundations import {component}\n{component}({name!r}, {args!r}, here)"
 
 
 def chat(**more: Any) -> str:
@@ -91,18 +72,11 @@ def get(project: Project, kind: str, name: str) -> dict[str, Any]:
 
 def pods(project: Project, app: str, namespace: str = NAMESPACE) -> dict[str, dict[str, Any]]:
     """The pods of an app that are not on their way out, by uid."""
-    listed = project.kubectl("get", "pods", "-n", namespace, "-l", f"app.kubernetes.io/name={app}")[
-        "items"
-    ]
-    return {
-        item["metadata"]["uid"]: item
-        for item in listed
-        if not item["metadata"].get("deletionTimestamp")
-    }
+    return {uid(pod): pod for pod in pods_of(project, namespace, app)}
 
 
-def uid(obj: dict[str, Any]) -> str:
-    return obj["metadata"]["uid"]
+def listed(project: Project, kind: str) -> list[dict[str, Any]]:
+    return project.kubectl("get", kind, "-n", NAMESPACE)["items"]
 
 
 def images(project: Project, app: str) -> set[str]:
@@ -110,16 +84,7 @@ def images(project: Project, app: str) -> set[str]:
 
 
 def kubectl(project: Project, *args: str) -> None:
-    """Change something, as somebody else would."""
-    command = [
-        project.rehearsal.bin_dir / "kubectl",
-        "--kubeconfig",
-        project.cluster.kubeconfig,
-        "-n",
-        NAMESPACE,
-        *args,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    kubectl_in(project, NAMESPACE, *args)
 
 
 @pytest.fixture(autouse=True)
@@ -149,8 +114,7 @@ def test_a_second_up_of_all_of_a_service_changes_nothing(project: Project) -> No
     assert {item["spec"]["nodeName"] for item in pods(project, "chat").values()} == {"serving-gpu"}
     assert "created" not in (again := project.up(everything))
     assert "updated" not in again
-    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
-    assert "updated" not in refreshed.stdout, refreshed.stdout
+    assert "updated" not in refreshed(project)
     assert "updated" not in project.up(everything)
 
 
@@ -165,13 +129,7 @@ def test_a_new_image_rolls_out_where_no_gpu_is_free(project: Project) -> None:
 
 
 def test_a_surge_without_a_spare_gpu_fails_and_says_why(project: Project) -> None:
-    more = {
-        "gpu": "L4",
-        "replicas": 2,
-        "surge": True,
-        "progress_seconds": 10,
-        "timeout_seconds": 12,
-    }
+    more = {"gpu": "L4", "replicas": 2, "surge": True, **IMPATIENT}
     project.up(chat(**more))
     said = project.fails(chat(**more, image="i:2"))
     assert f"Insufficient {GPU}" in said
@@ -204,7 +162,7 @@ def test_no_update_takes_back_what_the_autoscaler_did(project: Project) -> None:
     kubectl(project, "scale", "deployment", "chat", "--replicas=4")
     project.up(chat(**scaled, image="i:2"))
     assert get(project, "deployment", "chat")["spec"]["replicas"] == 4
-    project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    refreshed(project)
     project.up(chat(**scaled, image="i:3"))
     assert get(project, "deployment", "chat")["spec"]["replicas"] == 4
     # The real autoscaler has no metrics here, and still holds to its bounds.
@@ -230,23 +188,17 @@ def test_no_service_is_waited_for_beside_its_pods(project: Project) -> None:
         started = time.monotonic()
         project.up(chat(gpus=0, image=image) + "\n" + parts(image=image))
         assert time.monotonic() - started < 300
-        until(
-            lambda: all(
-                item["endpoints"]
-                for item in project.kubectl("get", "endpointslices", "-n", NAMESPACE)["items"]
-            )
-        )
+        until(lambda: all(item["endpoints"] for item in listed(project, "endpointslices")))
 
 
 def test_a_service_that_is_not_ready_is_refreshed_and_mended(project: Project) -> None:
-    slow = {"gpus": 0, "progress_seconds": 10, "timeout_seconds": 12}
+    slow = {"gpus": 0, **IMPATIENT}
     nowhere = {"node_selector": {"nowhere": "true"}}
     project.up(chat(**slow))
     before = uid(get(project, "deployment", "chat"))
     for _ in range(2):
         project.fails(chat(**slow, **nowhere))
-        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
-        assert refreshed.returncode == 0, refreshed.stdout
+        refreshed(project)
     project.up(chat(**slow))
     assert uid(get(project, "deployment", "chat")) == before
     assert len(pods(project, "chat")) == 1
@@ -254,9 +206,8 @@ def test_a_service_that_is_not_ready_is_refreshed_and_mended(project: Project) -
 
 def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:
     project.up(parts())
-    claims = {
-        name: uid(get(project, "pvc", name)) for name in ("weights-parts-0", "weights-parts-1")
-    }
+    names = ("weights-parts-0", "weights-parts-1")
+    claims = {name: uid(get(project, "pvc", name)) for name in names}
     before = uid(get(project, "statefulset", "parts"))
     project.up(parts(image="i:2"))
     assert images(project, "parts") == {"i:2"}
@@ -274,7 +225,7 @@ def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:
         assert claim["persistentVolumeClaim"]["claimName"] == f"weights-{name}"
 
 
-BIGGER = [{"name": "weights", "size": "20Gi", "storage_class": "shards-ssd", "path": "/weights"}]
+BIGGER = [WEIGHTS | {"size": "20Gi"}]
 
 
 @pytest.mark.parametrize(
@@ -297,15 +248,12 @@ def test_volumes_grow_stepwise_without_a_restart_of_shards(project: Project) -> 
     for rank in range(2):
         kubectl(project, "patch", "pvc", f"weights-parts-{rank}", "-p", grown)
     kubectl(project, "delete", "statefulset", "parts", "--cascade=orphan")
-    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
-    assert refreshed.returncode == 0, refreshed.stdout
+    refreshed(project)
     project.up(parts(volumes=BIGGER))
     assert set(pods(project, "parts")) == running
     template = get(project, "statefulset", "parts")["spec"]["volumeClaimTemplates"][0]
-    assert template["spec"]["resources"]["requests"]["storage"] == "20Gi"
-    assert (
-        get(project, "pvc", "weights-parts-1")["spec"]["resources"]["requests"]["storage"] == "20Gi"
-    )
+    for claim in (template, get(project, "pvc", "weights-parts-1")):
+        assert claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
 
 
 def test_a_broken_update_of_shards_is_mended_by_the_next(project: Project) -> None:
@@ -318,24 +266,18 @@ def test_a_broken_update_of_shards_is_mended_by_the_next(project: Project) -> No
 
 
 def test_a_monitor_is_on_every_gpu_node_and_on_no_other(project: Project) -> None:
-    body = program("GpuMonitor", "dcgm", {})
-    project.up(body)
+    project.up(program("GpuMonitor", "dcgm", {}))
     on = {item["spec"]["nodeName"] for item in pods(project, "dcgm", "dcgm").values()}
     assert on == {"serving-gpu", "serving-team"}
     before = uid(project.kubectl("get", "daemonset", "dcgm", "-n", "dcgm"))
-    project.up(program("GpuMonitor", "dcgm", {"image": "nvcr.io/nvidia/k8s/dcgm-exporter:next"}))
+    image = "nvcr.io/nvidia/k8s/dcgm-exporter:next"
+    project.up(program("GpuMonitor", "dcgm", {"image": image}))
     assert uid(project.kubectl("get", "daemonset", "dcgm", "-n", "dcgm")) == before
     found = pods(project, "dcgm", "dcgm").values()
-    assert {item["spec"]["containers"][0]["image"] for item in found} == {
-        "nvcr.io/nvidia/k8s/dcgm-exporter:next"
-    }
+    assert {item["spec"]["containers"][0]["image"] for item in found} == {image}
     # A node that joins gets its pod, whatever its taints.
-    late = fake_node(
-        "serving-late",
-        {"cloud.google.com/gke-accelerator": "nvidia-l4"},
-        gpus=1,
-        taints={"late": "true"},
-    )
+    l4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    late = fake_node("serving-late", l4, gpus=1, taints={"late": "true"})
     utils.create_from_dict(project.cluster.api, late)
     try:
         until(lambda: len(pods(project, "dcgm", "dcgm")) == 3)

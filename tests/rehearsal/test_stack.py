@@ -44,9 +44,7 @@ def dev(
     """The dev stack, rehearsed with the embedded kubernetes plugin and, where it is installed, with Pulumi's own."""
     options = ("--official-kubernetes-plugin",) if request.param == "official" else ()
     if options and not can_fetch_charts():
-        pytest.skip(
-            "the charts cannot be fetched here, and Pulumi's own plugin does not go without"
-        )
+        pytest.skip("without the charts, which cannot be fetched here, Pulumi's own plugin fails")
     checkout = Checkout(copy_checkout().root, options)
     before = files(checkout)
     result = checkout.run("up")
@@ -78,9 +76,13 @@ def get(checkout: Checkout, what: str) -> list[dict[str, Any]]:
 
 
 def requests_gpu(pod: dict[str, Any]) -> bool:
-    return any(
-        GPU in (c.get("resources", {}).get("requests") or {}) for c in pod["spec"]["containers"]
-    )
+    resources = [each.get("resources", {}) for each in pod["spec"]["containers"]]
+    return any(GPU in (each.get("requests") or {}) for each in resources)
+
+
+def resources_of(checkout: Checkout, *options: str) -> list[dict[str, Any]]:
+    exported = checkout.shell(" ".join(("pulumi stack export -s dev", *options))).stdout
+    return json.loads(exported)["deployment"]["resources"]
 
 
 def test_every_workload_runs_or_has_completed(dev: Checkout) -> None:
@@ -93,20 +95,14 @@ def test_every_workload_runs_or_has_completed(dev: Checkout) -> None:
     assert all(w["nodes"] for w in workloads.values())
 
 
-def test_gpu_pods_run_only_on_nodes_of_the_declared_product(
-    dev: Checkout,
-) -> None:
+def test_gpu_pods_run_only_on_nodes_of_the_declared_product(dev: Checkout) -> None:
     nodes = {node["metadata"]["name"]: node for node in get(dev, "nodes")}
-    pods = [
-        pod
-        for pod in get(dev, "pods")
-        if not pod["metadata"]["namespace"].startswith(("kube-", "gke-"))
-    ]
     on_gpu_nodes = {True: 0, False: 0}
-    for pod in pods:
+    for pod in get(dev, "pods"):
         node = nodes.get(pod["spec"].get("nodeName", ""))
+        is_of_gke = pod["metadata"]["namespace"].startswith(("kube-", "gke-"))
         # Where the operator's chart can be fetched, it has DaemonSets on every node.
-        if node is None or is_of_daemon_set(pod):
+        if node is None or is_of_gke or is_of_daemon_set(pod):
             continue
         tainted = any(taint["key"] == GPU for taint in node["spec"].get("taints", []))
         assert tainted == requests_gpu(pod), pod["metadata"]["name"]
@@ -119,9 +115,8 @@ def test_gpu_pods_run_only_on_nodes_of_the_declared_product(
 def test_every_claim_is_bound(dev: Checkout) -> None:
     claims = get(dev, "pvc")
     assert {claim["status"]["phase"] for claim in claims} == {"Bound"}
-    assert {"ReadWriteOnce", "ReadWriteMany"} <= {
-        claim["spec"]["accessModes"][0] for claim in claims
-    }
+    modes = {claim["spec"]["accessModes"][0] for claim in claims}
+    assert {"ReadWriteOnce", "ReadWriteMany"} <= modes
 
 
 def test_quota_use_is_what_the_pods_request(dev: Checkout) -> None:
@@ -142,27 +137,20 @@ def test_quota_use_is_what_the_pods_request(dev: Checkout) -> None:
 def again(dev: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Again:
     """A second ``up`` without a change, while PATH has traps under the names of what it runs."""
     traps = tmp_path_factory.mktemp("traps")
-    for name in (
-        "pulumi-resource-gcp",
-        "pulumi-resource-kubernetes",
-        "pulumi-language-python",
-        "gke-gcloud-auth-plugin",
-    ):
+    plugins = ("resource-gcp", "resource-kubernetes", "language-python")
+    for name in ("gke-gcloud-auth-plugin", *(f"pulumi-{plugin}" for plugin in plugins)):
         trap = traps / name
         trap.write_text(f"#!/bin/sh\ntouch {traps}/sprung\nexit 1\n")
         trap.chmod(0o755)
-    return Again(
-        state_ids(dev), dev.run("up", PATH=f"{traps}:{os.environ['PATH']}"), traps / "sprung"
-    )
+    before = state_ids(dev)
+    return Again(before, dev.run("up", PATH=f"{traps}:{os.environ['PATH']}"), traps / "sprung")
 
 
 def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout, again: Again) -> None:
     result = again.result
     assert result.returncode == 0, result.stderr
     assert "unchanged" in result.stdout
-    assert "\x1b" not in result.stdout + result.stderr, (
-        "colours, though NO_COLOR is set and nobody looks"
-    )
+    assert "\x1b" not in result.stdout + result.stderr, "colours, though NO_COLOR is set"
     for word in ("created", "updated", "replaced", "deleted"):
         assert f" {word}" not in result.stdout.partition("Resources:")[2].partition("Duration")[0]
     assert state_ids(dev) == again.before
@@ -176,36 +164,24 @@ def test_a_planted_plugin_is_never_run(again: Again) -> None:
 def test_only_the_user_can_read_what_a_rehearsal_keeps(dev: Checkout) -> None:
     root = dev.rehearsal().root
     of_the_users_shell = {root / "kubectl", root / "pulumi" / "logs"}
-    paths = (
-        path for path in (root, *root.rglob("*")) if not of_the_users_shell & {path, *path.parents}
-    )
-    assert not [
-        path
-        for path in paths
-        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
-    ]
+    paths = [path for path in (root, *root.rglob("*")) if not path.is_symlink()]
+    ours = [path for path in paths if not of_the_users_shell & {path, *path.parents}]
+    assert not [path for path in ours if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
 def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:
-    result = dev.shell(
-        "pulumi preview -s dev --expect-no-changes && pulumi stack -s dev && helm list -A"
-    )
+    commands = ("pulumi preview -s dev --expect-no-changes", "pulumi stack -s dev", "helm list -A")
+    result = dev.shell(" && ".join(commands))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
-    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"][
-        "resources"
-    ]
-    google = [
-        resource
-        for resource in resources
-        if resource["type"].startswith("gcp:") and resource.get("custom")
-    ]
+    resources = resources_of(dev)
+    custom = [resource for resource in resources if resource.get("custom")]
+    google = [resource for resource in custom if resource["type"].startswith("gcp:")]
     assert google
-    assert not {
-        r["urn"]: left for r in google if (left := unmodelled(r["type"], r.get("outputs") or {}))
-    }
+    left = {each["urn"]: unmodelled(each["type"], each.get("outputs") or {}) for each in google}
+    assert not any(left.values()), left
     read = recording.read("dev")
     assert (CLUSTER, "endpoint") in read
     missing = {
@@ -218,10 +194,7 @@ def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
 
 
 def test_every_resource_belongs_to_a_component(dev: Checkout) -> None:
-    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"][
-        "resources"
-    ]
-    for resource in resources:
+    for resource in resources_of(dev):
         if resource["custom"] and not resource["type"].startswith("pulumi:"):
             parent_type = resource["parent"].split("::")[2].rpartition("$")[2]
             assert parent_type.startswith("ml-foundations:index:"), resource["urn"]
@@ -232,10 +205,7 @@ def test_a_rehearsal_has_the_inputs_of_a_plain_preview(dev: Checkout, tmp_path: 
 
     It accepts the placeholders of our stack file, which a rehearsal does by itself.
     """
-    exported = json.loads(dev.shell("pulumi stack export -s dev --show-secrets").stdout)[
-        "deployment"
-    ]
-    rehearsed = inputs_of(exported["resources"])
+    rehearsed = inputs_of(resources_of(dev, "--show-secrets"))
     preview = dev.shell(
         f"""mkdir {tmp_path}/fresh && export PULUMI_BACKEND_URL=file://{tmp_path}/fresh
         cp "$PULUMI_OPTION_CONFIG_FILE" {tmp_path}/Pulumi.dev.yaml && cp Pulumi.yaml {tmp_path}
@@ -257,11 +227,9 @@ def test_a_rehearsal_has_the_inputs_of_a_plain_preview(dev: Checkout, tmp_path: 
 
 def inputs_of(resources: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The inputs of every resource that is no component and no default provider."""
-    return {
-        resource["urn"]: resource.get("inputs", {})
-        for resource in resources
-        if resource.get("custom") and "::default_" not in resource["urn"]
-    }
+    custom = [resource for resource in resources if resource.get("custom")]
+    ours = [resource for resource in custom if "::default_" not in resource["urn"]]
+    return {resource["urn"]: resource.get("inputs", {}) for resource in ours}
 
 
 def same(previewed: Any, rehearsed: Any) -> bool:
@@ -277,11 +245,16 @@ def same(previewed: Any, rehearsed: Any) -> bool:
     return previewed == rehearsed
 
 
+def run_pod(
+    checkout: Checkout, name: str, limits: dict[str, str], options: str = ""
+) -> subprocess.CompletedProcess[str]:
+    container = {"name": name, "image": "busybox", "resources": {"limits": limits}}
+    overrides = json.dumps({"spec": {"containers": [container]}})
+    return checkout.shell(f"kubectl run {name} {options} --image=busybox --overrides='{overrides}'")
+
+
 def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> None:
-    result = dev.shell(
-        f"""kubectl run greedy --image=busybox --overrides='{{"spec": {{"containers": [{{"name": "greedy",
-        "image": "busybox", "resources": {{"limits": {{"{GPU}": "64"}}}}}}]}}}}'"""
-    )
+    result = run_pod(dev, "greedy", {GPU: "64"})
     assert result.returncode == 0, result.stderr
     try:
         until(lambda: f"64 {GPU}" in row(dev, "greedy").reason)
@@ -291,13 +264,9 @@ def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> No
 
 
 def test_a_pod_over_quota_is_refused_by_the_api_server(dev: Checkout) -> None:
-    namespace = next(
-        q["namespace"] for q in report(dev)["quotas"] if f"requests.{GPU}" in q["hard"]
-    )
-    result = dev.shell(
-        f"""kubectl run greedy -n {namespace} --image=busybox --overrides='{{"spec": {{"containers": [{{"name":
-        "greedy", "image": "busybox", "resources": {{"limits": {{"{GPU}": "999", "cpu": "1", "memory": "1Gi"}}}}}}]}}}}'"""
-    )
+    quotas = [quota for quota in report(dev)["quotas"] if f"requests.{GPU}" in quota["hard"]]
+    limits = {GPU: "999", "cpu": "1", "memory": "1Gi"}
+    result = run_pod(dev, "greedy", limits, f"-n {quotas[0]['namespace']}")
     assert result.returncode != 0
     assert "exceeded quota" in result.stderr or "forbidden" in result.stderr
 
@@ -326,14 +295,10 @@ def test_an_invalid_stack_file_is_refused_and_creates_nothing(
     """A second rehearsal of the same name is up meanwhile, and the first one stays as it was."""
 
     def spoil(config: dict[str, Any]) -> None:
-        config["ml-foundations:nodePools"]["l4"]["maxNode"] = 3
-        config["ml-foundations:nodePools"]["l4"]["machineType"] = "g2-standard-9"
+        config["ml-foundations:nodePools"]["l4"] |= {"maxNode": 3, "machineType": "g2-standard-9"}
         config["ml-foundations:nodePools"]["a100"]["maxNodes"] = -2
-        config["ml-foundations:teams"]["research"]["trainingJobs"]["x" * 64] = {
-            "image": "i",
-            "cpu": 1,
-            "memory": "1Gi",
-        }
+        jobs = config["ml-foundations:teams"]["research"]["trainingJobs"]
+        jobs["x" * 64] = {"image": "i", "cpu": 1, "memory": "1Gi"}
 
     before = state_ids(dev)
     second = copy_checkout()
@@ -341,16 +306,13 @@ def test_an_invalid_stack_file_is_refused_and_creates_nothing(
     result = second.run("up")
     said = result.stdout + result.stderr
     assert result.returncode != 0
-    assert "ml-foundations:nodePools.l4.maxNode: is not known. Did you mean maxNodes" in said
-    assert (
-        "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)"
-        in said
-    )
-    assert (
-        "machine type 'g2-standard-9' is not in the catalog. Did you mean g2-standard-96, g2-standard-8"
-        in said
-    )
-    assert "has 64 characters, and 63 are allowed" in said
+    for error in (
+        "ml-foundations:nodePools.l4.maxNode: is not known. Did you mean maxNodes",
+        "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)",
+        "machine type 'g2-standard-9' is not in the catalog. Did you mean g2-standard-96, g2-standard-8",
+        "has 64 characters, and 63 are allowed",
+    ):
+        assert error in said
     assert "Traceback" not in said
     assert not get(second, "nodes")
     assert second.run("status").returncode == 0
@@ -365,17 +327,11 @@ def test_without_the_operator_the_report_shows_no_gpus(dev: Checkout) -> None:
         pytest.skip("Pulumi's own plugin keeps no record of releases")
     content = release.read_text()
     if json.loads(content)["installed"]:
-        pytest.skip(
-            "the operator's chart can be fetched here: its release is Helm's, and no record decides"
-        )
+        pytest.skip("the operator's chart can be fetched here: no record decides")
     release.unlink()
     try:
         until(lambda: all(pool["gpus"] == 0 for pool in seen(dev).pools))
-        limits = f'{{"limits": {{"{GPU}": "1"}}}}'
-        container = f'{{"name": "late", "image": "busybox", "resources": {limits}}}'
-        dev.shell(
-            f"""kubectl run late --image=busybox --overrides='{{"spec": {{"containers": [{container}]}}}}'"""
-        )
+        run_pod(dev, "late", {GPU: "1"})
         until(lambda: "GPU Operator" in row(dev, "late").reason)
         assert row(dev, "late").state == "Pending"
         assert "a100, l4" in row(dev, "late").reason
@@ -399,9 +355,8 @@ def test_an_update_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([command, "60"]) as holder:
         lock.write_text(json.dumps({"pid": holder.pid, "hostname": socket.gethostname()}))
         try:
-            with pytest.raises(
-                RehearsalError, match=rf"already at work on dev \(process {holder.pid}\)"
-            ):
+            words = rf"already at work on dev \(process {holder.pid}\)"
+            with pytest.raises(RehearsalError, match=words):
                 stack.recover(rehearsal)
         finally:
             holder.kill()

@@ -50,10 +50,7 @@ def test_each_workload_ends_where_machines_are(tmp_path: Path) -> None:
         rehearse(tmp_path, "down")
     assert {row["name"] for row in report["pools"] if row["gpus"]} == {"spot"}
     [bought] = report["purchases"]
-    assert (bought["workload"], bought["pools"], bought["first"]) == (
-        "Job finetune",
-        {"spot": 1},
-        "reserved",
-    )
+    expected = {"workload": "Job finetune", "pools": {"spot": 1}, "first": "reserved"}
+    assert expected.items() <= bought.items()
     assert 0 < bought["per_hour"] < bought["first_per_hour"]
     assert "pod_spec" not in report["workloads"][0]

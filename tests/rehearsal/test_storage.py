@@ -1,7 +1,7 @@
 """Storage on a real control plane: every manifest taken, disks that attach, data that stays, volumes that grow."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,24 @@ from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.storage.volume import VolumeSpec
 
+from tests import factories
 from tests.support.cluster import Cluster
 from tests.support.project import Project
-from tests.support.simulation import BUCKETS, L4, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.project_steps import waiting_class
+from tests.support.simulation import BUCKETS, ONE_L4, ZONES, Cloud, Object, clean
 from tests.support.waiting import until
 
 CONFIGURATIONS = "/apis/checkpointing.gke.io/v1/checkpointconfigurations"
+WITH_SIDECAR = {"gke-gcsfuse/volumes": "true"}
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {
-    "fast_ssd_zones": ["us-central1-a", "us-central1-b"],
-    "dataset_zones": ["us-central1-a", "us-central1-b"],
+    "fast_ssd_zones": [*ZONES],
+    "dataset_zones": [*ZONES],
     "disks": {
         "checkpoints": {
-            "type": "hyperdisk-balanced",
-            "iops": 10000,
-            "throughput": "600Mi",
-            "retain": True,
+            **{"type": "hyperdisk-balanced", "iops": 10000, "throughput": "600Mi", "retain": True},
         },
-        "archive": {
-            "type": "pd-standard",
-            "regional": True,
-            "zones": ["us-central1-a", "us-central1-b"],
-        },
+        "archive": {"type": "pd-standard", "regional": True, "zones": [*ZONES]},
     },
     "encryption_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
     "filestore": {"tiers": ["basic-hdd", "zonal", "enterprise"]},
@@ -49,25 +45,16 @@ EVERYTHING = {
 }
 
 
-@pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Cloud]:
-    with simulated_gke(cluster) as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(running: Cloud) -> Iterator[Cloud]:
-    running.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
-    until(lambda: running.gpus("l4") == [2])
-    yield running
-    clean(running)
-    for claim in running.api.get(CLAIMS)["items"]:
-        running.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
-    for item in running.api.get(volumes.CLASSES)["items"]:
-        running.api.delete(f"{volumes.CLASSES}/{item['metadata']['name']}")
-    for item in running.api.get(volumes.VOLUMES)["items"]:
-        running.api.delete(f"{volumes.VOLUMES}/{item['metadata']['name']}")
-    until(lambda: not running.api.get(volumes.VOLUMES)["items"])
+def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
+    plain_gke.store.save_pool(ONE_L4)
+    until(lambda: plain_gke.gpus("l4") == [2])
+    yield plain_gke
+    clean(plain_gke)
+    for path in (CLAIMS, volumes.CLASSES, volumes.VOLUMES):
+        for item in plain_gke.api.get(path)["items"]:
+            plain_gke.api.delete(f"{path}/{item['metadata']['name']}")
+    until(lambda: not listed(plain_gke))
 
 
 def make_classes(cloud: Cloud, **given: Any) -> None:
@@ -82,15 +69,19 @@ def classes(kind: str, given: dict[str, Any]) -> list[dict[str, Any]]:
 
 def mounted(cloud: Cloud, name: str, storage_class: str, gpus: int = 1) -> None:
     """A claim, and a pod that mounts it."""
-    given = {
-        "namespace": "default",
-        "claim_name": name,
-        "size": "1Ti",
-        "storage_class": storage_class,
-    }
-    [claim] = check(VolumeSpec, "volume", given).manifests()
+    [claim] = volume(name, size="1Ti", storage_class=storage_class)
     cloud.api.create(CLAIMS, claim)
-    cloud.run(name, gpus, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
+    cloud.run(name, gpus, volumes=[{"name": "data", **source(name)}])
+
+
+def volume(name: str, **given: Any) -> list[dict[str, Any]]:
+    """The manifests of a volume, as our component writes them."""
+    given = {"namespace": "default", "claim_name": name, **given}
+    return check(VolumeSpec, "volume", given).manifests()
+
+
+def source(claim: str) -> dict[str, Any]:
+    return {"persistentVolumeClaim": {"claimName": claim}}
 
 
 def phase(cloud: Cloud, claim: str) -> str:
@@ -102,6 +93,10 @@ def told(cloud: Cloud, name: str, kind: str | None = None) -> list[str]:
     events = cloud.api.get("/api/v1/namespaces/default/events")["items"]
     mine = [event for event in events if event["involvedObject"]["name"].startswith(name)]
     return [event["message"] for event in mine if kind in (None, event["type"])]
+
+
+def reasons(cloud: Cloud) -> dict[str, str]:
+    return {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads}
 
 
 def warnings(cloud: Cloud, name: str) -> list[str]:
@@ -118,28 +113,23 @@ def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
         cloud.api.create(f"{snapshot_classes}?fieldValidation=Strict&dryRun=All", manifest)
 
 
+def plain_claim(name: str, **spec: Any) -> Object:
+    return factories.claim(name, **spec) | {"metadata": {"name": name}}
+
+
 def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> None:
-    addons.Addons(Api(Access(cluster.kubeconfig))).reconcile()
-    classes = Api(Access(cluster.kubeconfig)).get(volumes.CLASSES)["items"]
-    annotations = {
-        item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in classes
-    }
-    assert annotations["standard-rwo"]["storageclass.kubernetes.io/is-default-class"] == "true"
-    claim = {
-        "metadata": {"name": "plain"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    made = Api(Access(cluster.kubeconfig)).create(f"{CLAIMS}?dryRun=All", claim)
+    api = Api(Access(cluster.kubeconfig))
+    addons.Addons(api).reconcile()
+    annotations = api.get(f"{volumes.CLASSES}/standard-rwo")["metadata"]["annotations"]
+    assert annotations["storageclass.kubernetes.io/is-default-class"] == "true"
+    made = api.create(f"{CLAIMS}?dryRun=All", plain_claim("plain"))
     assert made["spec"]["storageClassName"] == "standard-rwo"
 
 
 def test_a_claim_of_gkes_old_class_gets_its_volume_at_once(cluster: Cluster) -> None:
     api = Api(Access(cluster.kubeconfig))
     addons.Addons(api).reconcile()
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    api.create(
-        CLAIMS, {"metadata": {"name": "old"}, "spec": spec | {"storageClassName": "standard"}}
-    )
+    api.create(CLAIMS, plain_claim("old", storageClassName="standard"))
     try:
         until(lambda: api.get(f"{CLAIMS}/old")["status"]["phase"] == "Bound")
     finally:
@@ -158,15 +148,11 @@ def serves(cloud: Cloud, path: str) -> bool:
 VOLUMES = {
     "of a class": {"size": "1Ti", "storage_class": "zonal-ssd"},
     "from a snapshot": {
-        "size": "1Ti",
-        "storage_class": "datasets",
-        "access_mode": "ReadOnlyMany",
+        **{"size": "1Ti", "storage_class": "datasets", "access_mode": "ReadOnlyMany"},
         "snapshot": "corpus",
     },
     "of a disk": {
-        "size": "1Ti",
-        "storage_class": "hyperdisk-ml",
-        "access_mode": "ReadOnlyMany",
+        **{"size": "1Ti", "storage_class": "hyperdisk-ml", "access_mode": "ReadOnlyMany"},
         "disk": "projects/p/zones/us-central1-a/disks/corpus",
     },
     "of a bucket": {"bucket": "my-bucket", "mount_options": ["implicit-dirs"]},
@@ -182,11 +168,8 @@ def test_the_api_server_takes_every_volume(cloud: Cloud, kind: str) -> None:
 
 def made(kind: str) -> list[tuple[str, Object]]:
     """The objects of a volume, each with its collection; a disk's or bucket's own first."""
-    spec = check(
-        VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]}
-    )
     paths = {"PersistentVolume": volumes.VOLUMES, "PersistentVolumeClaim": CLAIMS}
-    return [(paths[manifest["kind"]], manifest) for manifest in spec.manifests()]
+    return [(paths[manifest["kind"]], manifest) for manifest in volume("data", **VOLUMES[kind])]
 
 
 @pytest.mark.parametrize("kind", ["of a disk", "of a bucket"])
@@ -207,20 +190,14 @@ def test_a_pod_does_not_start_if_its_disk_cannot_attach(cloud: Cloud) -> None:
     ]
     assert not cloud.running("cannot")
     assert phase(cloud, "cannot") == "Pending"
-    row = next(row for row in contents.collect(cloud.rehearsal).workloads if row.name == "cannot-0")
-    assert row.reason.startswith("the regional pd-ssd of class fast-ssd does not attach")
+    assert reasons(cloud)["cannot-0"].startswith("the regional pd-ssd of class fast-ssd does not")
     assert len(cloud.nodes("l4")) == 1, "no node more would help"
 
 
 @pytest.mark.parametrize("disk", ["pd-extreme", "pd-sdd"])
 def test_a_disk_of_an_unknown_type_delays_no_other_claim(cloud: Cloud, disk: str) -> None:
     make_classes(cloud)
-    class_of_it = {
-        "metadata": {"name": "a-class"},
-        "provisioner": volumes.PD_CSI,
-        "parameters": {"type": disk},
-    }
-    cloud.api.create(volumes.CLASSES, class_of_it | {"volumeBindingMode": "WaitForFirstConsumer"})
+    cloud.api.create(volumes.CLASSES, waiting_class("a-class", parameters={"type": disk}))
     mounted(cloud, disk, "a-class", gpus=0)
     until(lambda: bool(warnings(cloud, f"{disk}-0")))
     assert warnings(cloud, f"{disk}-0") == [
@@ -247,17 +224,13 @@ def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
     until(lambda: not cloud.pods("run=data"), "the disk attaches to one node at a time")
     cloud.run("elsewhere", gpus=2, copies=2, nodeSelector={labels.GKE_ZONE: zone})
     until(lambda: len(cloud.running("elsewhere")) == 2)
-    cloud.run(
-        "reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    )
+    cloud.run("reader", gpus=2, volumes=[{"name": "data", **source("data")}])
     until(lambda: len(cloud.running("reader")) == 1)
-    assert zones(cloud) == [zone] * 3, (
-        f"a pool that fills its zones alike would have gone to {crowd}"
-    )
+    assert zones(cloud) == [zone] * 3, f"a pool that fills its zones alike would go to {crowd}"
 
 
 def zones(cloud: Cloud) -> list[str]:
-    return [node["metadata"]["labels"][labels.GKE_ZONE] for node in cloud.nodes("l4")]
+    return [of_node[labels.GKE_ZONE] for of_node in cloud.labels("l4")]
 
 
 @pytest.mark.parametrize(
@@ -270,12 +243,8 @@ def zones(cloud: Cloud) -> list[str]:
     ],
 )
 def test_where_a_disk_is(parameters: dict[str, str], allowed: list[str], where: list[str]) -> None:
-    terms = (
-        [{"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": allowed}]}]
-        if allowed
-        else []
-    )
-    storage_class = {"parameters": parameters, "allowedTopologies": terms}
+    term = {"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": allowed}]}
+    storage_class = {"parameters": parameters, "allowedTopologies": [term] if allowed else []}
     assert volumes.zones_of_disk(storage_class, "b", ["a", "b"]) == where
 
 
@@ -290,19 +259,13 @@ def test_a_volume_outlives_its_claim_where_its_class_says_so(
     wanted = "Retain" if retain else "Delete"
 
     def policies() -> list[str]:
-        return [
-            item["spec"]["persistentVolumeReclaimPolicy"]
-            for item in cloud.api.get(volumes.VOLUMES)["items"]
-        ]
+        return [item["spec"]["persistentVolumeReclaimPolicy"] for item in listed(cloud)]
 
     until(lambda: policies() == [wanted])
     cloud.stop("data")
     cloud.api.delete(f"{CLAIMS}/data")
-    until(
-        lambda: (
-            [item["status"]["phase"] for item in listed(cloud)] == (["Released"] if retain else [])
-        )
-    )
+    left = ["Released"] if retain else []
+    until(lambda: [item["status"]["phase"] for item in listed(cloud)] == left)
 
 
 def listed(cloud: Cloud) -> list[Object]:
@@ -314,9 +277,8 @@ def test_a_volume_of_hyperdisk_ml_does_not_grow(cloud: Cloud) -> None:
     mounted(cloud, "model", "hyperdisk-ml")
     until(lambda: phase(cloud, "model") == "Bound")
     with pytest.raises(ApiError, match="storageclass that provisions the pvc must support resize"):
-        cloud.api.patch(
-            f"{CLAIMS}/model", {"spec": {"resources": {"requests": {"storage": "2Ti"}}}}
-        )
+        larger = {"resources": {"requests": {"storage": "2Ti"}}}
+        cloud.api.patch(f"{CLAIMS}/model", {"spec": larger})
 
 
 PROGRAM = """
@@ -340,9 +302,7 @@ def program(size: str = "100Gi", name: str = "nfs-client", mode: str = "ReadWrit
     return PROGRAM.format(volume=VOLUME.format(size=size, name=name, mode=mode))
 
 
-def test_a_volume_grows_in_place_and_is_never_replaced(
-    project: Project,
-) -> None:
+def test_a_volume_grows_in_place_and_is_never_replaced(project: Project) -> None:
     project.up(program())
 
     def claim() -> Any:
@@ -373,38 +333,21 @@ def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
     """A claim of a driver that the cluster's settings leave off stays Pending, as the controller manager says."""
     make_classes(cloud, filestore={}, lustre={"zones": ["us-central1-a"]})
     mounted(cloud, "shared", "filestore-zonal")
-    given = {
-        "namespace": "default",
-        "claim_name": "fast",
-        "size": "18000Gi",
-        "storage_class": "lustre",
-    }
-    [claim] = check(VolumeSpec, "volume", given | {"access_mode": "ReadWriteMany"}).manifests()
+    shared = {"storage_class": "lustre", "access_mode": "ReadWriteMany"}
+    [claim] = volume("fast", size="18000Gi", **shared)
     cloud.api.create(CLAIMS, claim)
     waiting = {"shared": FILESTORE_CSI, "fast": LUSTRE_CSI}
     for name, driver in waiting.items():
         until(lambda name=name, driver=driver: driver in " ".join(told(cloud, name)))
-    assert {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Pending")
-    assert not cloud.api.get(volumes.VOLUMES)["items"]
+    assert {phase(cloud, name) for name in waiting} == {"Pending"}
+    assert not listed(cloud)
     drivers = ("gcpFilestoreCsiDriverConfig", "lustreCsiDriverConfig")
-    enabled = BUCKETS | {driver: {"enabled": True} for driver in drivers}
-    cloud.store.save(
-        "clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}}
-    )
-    try:
-        until(
-            lambda: (
-                {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Bound")
-            )
-        )
-        found = cloud.api.get(volumes.VOLUMES)["items"]
-        assert {item["spec"]["csi"]["driver"] for item in found} == {FILESTORE_CSI, LUSTRE_CSI}
-        assert not any("nodeAffinity" in item["spec"] for item in found)
+    with cluster_with(cloud, *drivers):
+        until(lambda: {phase(cloud, name) for name in waiting} == {"Bound"})
+        specs = [item["spec"] for item in listed(cloud)]
+        assert {spec["csi"]["driver"] for spec in specs} == {FILESTORE_CSI, LUSTRE_CSI}
+        assert not any("nodeAffinity" in spec for spec in specs)
         until(lambda: [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"])
-    finally:
-        cloud.store.save(
-            "clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}}
-        )
 
 
 FIXED = """
@@ -425,37 +368,41 @@ def test_what_a_class_keeps_is_changed_by_making_it_anew(project: Project) -> No
 
 
 def bucket_pod(cloud: Cloud, name: str, volume: dict[str, Any], **annotations: str) -> None:
-    pod = {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "containers": [{"name": "main", "image": "i"}],
-            "volumes": [{"name": "data", **volume}],
-        },
-    }
-    cloud.api.create("/api/v1/namespaces/default/pods", pod)
+    volumes = [{"name": "data", **volume}]
+    spec = {"containers": [{"name": "main", "image": "i"}], "volumes": volumes}
+    metadata = {"name": name, "annotations": annotations}
+    cloud.api.create("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
 
 
 def refused_mounts(cloud: Cloud, name: str) -> list[str]:
     return [message for message in warnings(cloud, name) if message.startswith("MountVolume")]
 
 
+IDENTITY = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
+
+
+@contextmanager
+def cluster_with(cloud: Cloud, *drivers: str, **settings: Any) -> Iterator[None]:
+    """The cluster with more drivers and settings, until the end."""
+    enabled = BUCKETS | {driver: {"enabled": True} for driver in drivers}
+    before = cloud.store.clusters()["ml"]
+    inputs = {"name": "ml", "addonsConfig": enabled, **settings}
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs})
+    try:
+        yield
+    finally:
+        cloud.store.save("clusters", "ml", before)
+
+
 @pytest.fixture
 def with_identity(cloud: Cloud) -> Iterator[Cloud]:
     """The cluster with Workload Identity, which buckets need."""
-    inputs = {"name": "ml", "addonsConfig": BUCKETS}
-    identity = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
-    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs | identity})
-    yield cloud
-    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs})
+    with cluster_with(cloud, **IDENTITY):
+        yield cloud
 
 
 def test_a_bucket_is_not_mounted_without_workload_identity(cloud: Cloud) -> None:
-    bucket_pod(
-        cloud,
-        "bucket",
-        {"csi": {"driver": labels.GCS_FUSE_DRIVER}},
-        **{"gke-gcsfuse/volumes": "true"},
-    )
+    bucket_pod(cloud, "bucket", {"csi": {"driver": labels.GCS_FUSE_DRIVER}}, **WITH_SIDECAR)
     until(lambda: bool(refused_mounts(cloud, "bucket")))
     assert f"driver name {labels.GCS_FUSE_DRIVER} not found" in refused_mounts(cloud, "bucket")[0]
 
@@ -463,24 +410,20 @@ def test_a_bucket_is_not_mounted_without_workload_identity(cloud: Cloud) -> None
 def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Cloud) -> None:
     """GKE adds the sidecar to pods with its annotation: by a claim, too, a bucket is not mounted without it."""
     cloud = with_identity
-    volume, claim = check(
-        VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "bbb"}
-    ).manifests()
-    cloud.api.create(volumes.VOLUMES, volume)
+    of_bucket, claim = volume("raw", bucket="bbb")
+    cloud.api.create(volumes.VOLUMES, of_bucket)
     cloud.api.create(CLAIMS, claim)
-    sources: dict[str, dict[str, Any]] = {
-        "claimed": {"persistentVolumeClaim": {"claimName": "raw"}},
-        "inline": {
-            "csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": {"bucketName": "b"}}
-        },
-    }
-    for name, source in sources.items():
-        bucket_pod(cloud, name, source)
-        bucket_pod(cloud, f"with-{name}", source, **{"gke-gcsfuse/volumes": "true"})
+    inline = {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": {"bucketName": "b"}}
+    sources: dict[str, dict[str, Any]] = {"claimed": source("raw"), "inline": {"csi": inline}}
+    for name, source_ in sources.items():
+        bucket_pod(cloud, name, source_)
+        bucket_pod(cloud, f"with-{name}", source_, **WITH_SIDECAR)
     phases = {f"with-{name}": "Running" for name in sources} | dict.fromkeys(sources, "Pending")
-    until(
-        lambda: {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()} == phases
-    )
+
+    def found() -> dict[str, str]:
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()}
+
+    until(lambda: found() == phases)
     for name, volume_name in (("claimed", "default-raw"), ("inline", "data")):
         until(lambda name=name: bool(refused_mounts(cloud, name)))
         assert refused_mounts(cloud, name) == [
@@ -493,19 +436,20 @@ def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Clou
         'MountVolume.SetUp failed for volume "data" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: '
         f"driver name {LUSTRE_CSI} not found in the list of registered CSI drivers"
     ], "the cluster's settings bring Cloud Storage FUSE alone"
-    rows = {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads}
-    assert "failed to find the sidecar container" in rows["claimed"]
-    assert not rows["with-claimed"]
+    assert "failed to find the sidecar container" in reasons(cloud)["claimed"]
+    assert not reasons(cloud)["with-claimed"]
+
+
+@pytest.fixture
+def with_checkpoints(cloud: Cloud) -> Iterator[Cloud]:
+    with cluster_with(cloud, "highScaleCheckpointingConfig", **IDENTITY):
+        yield cloud
 
 
 def test_checkpoints_are_mounted_on_the_nodes_of_a_configuration_alone(
-    with_identity: Cloud,
+    with_checkpoints: Cloud,
 ) -> None:
-    cloud = with_identity
-    addons = BUCKETS | {"highScaleCheckpointingConfig": {"enabled": True}}
-    identity = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
-    inputs = {"name": "ml", "addonsConfig": addons} | identity
-    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs})
+    cloud = with_checkpoints
     until(lambda: cloud.api.find(CONFIGURATIONS) is not None)
     bucket_pod(cloud, "kept", {"csi": {"driver": labels.CHECKPOINT_DRIVER}})
     until(lambda: bool(refused_mounts(cloud, "kept")))

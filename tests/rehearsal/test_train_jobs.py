@@ -2,8 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -17,8 +16,6 @@ from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.support.cluster import Cluster
-from tests.support.h100_replica import h100_replica
 from tests.support.project import Project
 from tests.support.trials import sizes
 from tests.support.waiting import until
@@ -32,35 +29,13 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 API = "trainer.kubeflow.org/v1alpha1"
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trainer")
-
-
-@pytest.fixture(scope="module")
-def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
-    with h100_replica(tools, root) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def project(root: Path, replica: Cluster, tools: Tools) -> Project:
-    return Project(root, replica, tools)
-
-
-@pytest.fixture(autouse=True)
-def clean(project: Project) -> Iterator[None]:
-    yield
-    project.clear()
-
-
 def test_its_webhooks_stop_no_pods_of_others_when_it_is_down(
-    replica: Cluster, project: Project, tools: Tools
+    project: Project, tools: Tools
 ) -> None:
     """They match TrainJobs and runtimes alone. It finds its certificate in a folder of this rehearsal."""
     project.up(CONTROLLER)
-    processes = {process.name: process for process in controllers.processes(replica.rehearsal)}
-    core = client.CoreV1Api(replica.api)
+    processes = {process.name: process for process in controllers.processes(project.rehearsal)}
+    core = client.CoreV1Api(project.cluster.api)
     pod: Any = {
         "metadata": {"name": "probe"},
         "spec": {"containers": [{"name": "m", "image": "i"}]},
@@ -73,13 +48,13 @@ def test_its_webhooks_stop_no_pods_of_others_when_it_is_down(
         runtime = {"apiVersion": API, "kind": "TrainingRuntime", "metadata": {"name": "torch"}}
         job = {"name": "node", "template": {"spec": {"template": pod}}}
         runtime["spec"] = {"template": {"spec": {"replicatedJobs": [job]}}}
-        custom = client.CustomObjectsApi(replica.api)
+        custom = client.CustomObjectsApi(project.cluster.api)
         with pytest.raises(client.ApiException, match="failed calling webhook"):
             custom.create_namespaced_custom_object(
                 "trainer.kubeflow.org", "v1alpha1", "red", "trainingruntimes", runtime
             )
     finally:
-        controllers.resume(replica.rehearsal, tools)
+        controllers.resume(project.rehearsal, tools)
 
 
 def random_job(random: Random, index: int) -> list[dict[str, Any]]:

@@ -42,12 +42,9 @@ def test_cluster_changes_in_place(endpoint: str, tmp_path: Path) -> None:
     other = "public" if endpoint == "dns" else "dns"
     try:
         for cluster in ({}, CHANGES, {**CHANGES, "endpoint": other}):
-            given = {
-                "endpoint": endpoint,
-                "authorized_networks": {"home": "198.18.0.0/24"},
-                **cluster,
-            }
-            (tmp_path / "cluster.json").write_text(json.dumps(given))
+            home = {"authorized_networks": {"home": "198.18.0.0/24"}}
+            given = json.dumps({"endpoint": endpoint, **home, **cluster})
+            (tmp_path / "cluster.json").write_text(given)
             done = rehearse(tmp_path, "up")
             assert done.returncode == 0, done.stdout + done.stderr
             assert "KeyError" not in done.stdout + done.stderr

@@ -15,8 +15,8 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.input.documents import read
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError, pod_path
-from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.api import Api, ApiError, condition, pod_path
+from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -25,6 +25,8 @@ from tests.differential.oracle import expanded
 from tests.factories import (
     GPU,
     Manifest,
+    claim,
+    cluster_wide,
     container,
     deployment,
     job,
@@ -52,7 +54,9 @@ from tests.planning.queues import (
 from tests.planning.topologies import BLOCK, RACK, asking, of_kind, queue, racks, with_leader
 from tests.support.checkout import CHECKOUT
 from tests.support.dump import dumped
+from tests.support.own_replica import own_replica
 from tests.support.project import delete
+from tests.support.project_steps import waiting_class
 from tests.support.waiting import until
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
@@ -60,15 +64,9 @@ PUBLIC = CHECKOUT / "tests" / "planning" / "public"
 LONGEST_SECONDS = 30
 QUIET_SECONDS = 2
 """Within them Kueue and the scheduler have tried again what waits."""
-OF_TEAMS = {
-    "matchExpressions": [
-        {
-            "key": "kubernetes.io/metadata.name",
-            "operator": "NotIn",
-            "values": ["kube-system", "kueue-system"],
-        }
-    ]
-}
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+OF_OTHERS = {"operator": "NotIn", "values": ["kube-system", "kueue-system"]}
+OF_TEAMS = {"matchExpressions": [{"key": NAMESPACE_NAME, **OF_OTHERS}]}
 SIDECAR = """
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -137,30 +135,11 @@ class Replica:
 
     def _is_ready(self) -> bool:
         """Return whether queues and nodes take workloads, and quotas count."""
-        live = [self.client.get(each) or {} for each in self.created]
-        status: dict[str, list[Manifest]] = defaultdict(list)
-        for each in live:
-            status[each["kind"]].append(each.get("status", {}))
-        active = [
-            _holds(each, "Active")
-            for kind in ("ClusterQueue", "LocalQueue")
-            for each in status[kind]
-        ]
-        taints = [each["spec"].get("taints", []) for each in live if each["kind"] == "Node"]
-        are_nodes_ready = not any("node.kubernetes.io/not-ready" in str(each) for each in taints)
-        return (
-            all(active)
-            and are_nodes_ready
-            and all("hard" in each for each in status["ResourceQuota"])
-        )
+        return all(_takes(self.client.get(each) or {}) for each in self.created)
 
     def _listed(self, path: str) -> list[Manifest]:
-        names = {_namespace(each) for each in self.created}
-        return [
-            each
-            for name in names
-            for each in self.api.get(path.format(f"namespaces/{name}"))["items"]
-        ]
+        places = {path.format(f"namespaces/{_namespace(each)}") for each in self.created}
+        return [each for place in places for each in self.api.get(place)["items"]]
 
     def placed(self) -> list[Manifest]:
         """Return the pods that have a node."""
@@ -172,16 +151,12 @@ class Replica:
             *self._listed("/apis/kueue.x-k8s.io/v1beta2/{}/workloads"),
             *self._listed("/api/v1/{}/pods"),
         ]
-        conditions = [
-            item for each in waiting for item in each.get("status", {}).get("conditions", [])
-        ]
+        status = [each.get("status", {}) for each in waiting]
+        conditions = [item for each in status for item in each.get("conditions", [])]
         messages = [each.get("message", "") for each in conditions if each["status"] == "False"]
-        events = [
-            each["message"]
-            for each in self._listed("/api/v1/{}/events")
-            if each["type"] == "Warning"
-        ]
-        return "\n".join([*self.refused, *messages, *events])
+        events = self._listed("/api/v1/{}/events")
+        warnings = [each["message"] for each in events if each["type"] == "Warning"]
+        return "\n".join([*self.refused, *messages, *warnings])
 
     def clear(self) -> None:
         """Delete the objects of the test, the last one first."""
@@ -213,11 +188,16 @@ def _is_workload(document: Manifest) -> bool:
     return document["kind"] in kinds
 
 
-def _holds(status: Manifest, condition: str) -> bool:
-    return any(
-        (each["type"], each["status"]) == (condition, "True")
-        for each in status.get("conditions", [])
-    )
+def _takes(live: Manifest) -> bool:
+    match live["kind"]:
+        case "ClusterQueue" | "LocalQueue":
+            return condition(live, "Active").get("status") == "True"
+        case "Node":
+            return "node.kubernetes.io/not-ready" not in str(live["spec"].get("taints", []))
+        case "ResourceQuota":
+            return "hard" in live.get("status", {})
+        case _:
+            return True
 
 
 def _played(value: Any) -> Any:
@@ -241,20 +221,15 @@ def _played(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def running(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    rehearsal = Rehearsal.of("t", tmp_path_factory.mktemp("verdicts"))
-    rehearsal.make()
-    try:
-        kwok.start(rehearsal, tools)
-        api = Api(Access(rehearsal.kubeconfig))
-        replica = Replica(rehearsal, tools, api, Client(api))
-        controllers.start(rehearsal, tools, controllers.JOBSET, {})
+    """A control plane of this module's own: all that is in the cluster is judged."""
+    with own_replica(tools, tmp_path_factory.mktemp("verdicts")) as cluster:
+        api = Api(Access(cluster.kubeconfig))
+        replica = Replica(cluster.rehearsal, tools, api, Client(api))
+        controllers.start(cluster.rehearsal, tools, controllers.JOBSET, {})
         replica.configure_kueue()
         for policy in yaml.safe_load_all(SIDECAR):
             replica.client.create(policy)
         yield replica
-    finally:
-        controllers.stop(rehearsal)
-        kwok.delete(rehearsal)
 
 
 @pytest.fixture
@@ -326,28 +301,17 @@ def test_kueue_counts_templates_of_jobs_and_pods_of_others(
 ) -> None:
     nodes = node("h100", {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
     nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
-    check(
-        replica,
-        [FLAVOR, cluster_queue(), LOCAL, nodes, with_bucket(kind)],
-        pods,
-        waits_for,
-        expected,
-    )
+    documents = [FLAVOR, cluster_queue(), LOCAL, nodes, with_bucket(kind)]
+    check(replica, documents, pods, waits_for, expected)
 
 
-DEFAULTS = limit_range(
-    {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}
-)
+ONE_CPU = {"cpu": "1"}
+DEFAULTS = limit_range({"type": "Container", "default": ONE_CPU, "defaultRequest": ONE_CPU})
 
 
 def test_kueue_counts_the_defaults_of_templates(replica: Replica) -> None:
-    check(
-        replica,
-        [FLAVOR, cluster_queue(), LOCAL, NODES, DEFAULTS, queued(1)],
-        0,
-        UNCOVERED,
-        CANNOT_FIT,
-    )
+    documents = [FLAVOR, cluster_queue(), LOCAL, NODES, DEFAULTS, queued(1)]
+    check(replica, documents, 0, UNCOVERED, CANNOT_FIT)
 
 
 def public(name: str) -> list[Manifest]:
@@ -418,25 +382,10 @@ def test_kueue_starts_a_job_with_its_minimum(
 TRAINING = job("train", 1, template(containers=[container(gpu=4, cpu=1)]))
 UNCOUNTED = (
     *(GPU, f"limits.{GPU}", "google.com/tpu", "requests.alpha.kubernetes.io/nvidia-gpu"),
-    *(
-        "fast.storageclass.storage.k8s.io/storage",
-        "count/deployments",
-        "count/job",
-        "count/pod",
-        "count/nodes",
-    ),
+    *("fast.storageclass.storage.k8s.io/storage", "count/deployments"),
+    *("count/job", "count/pod", "count/nodes"),
 )
-CLAIM = namespaced(
-    "v1",
-    "PersistentVolumeClaim",
-    "data",
-    spec={
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "fast",
-        "volumeAttributesClassName": "fast",
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
-)
+CLAIM = claim(storageClassName="fast", volumeAttributesClassName="fast")
 
 
 @pytest.mark.parametrize(
@@ -463,32 +412,19 @@ def test_names_in_quotas(
 )
 def test_quotas_of_claims_with_attributes_count_them(replica: Replica, name: str) -> None:
     limit = quota(hard={name: "0"}, scopes=["VolumeAttributesClass"])
-    server = job(
-        "web",
-        1,
-        template(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
-    )
-    classes = [
-        {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": {"name": "fast"}, **fields}
-        for kind, fields in (
-            (
-                "StorageClass",
-                {
-                    "provisioner": "pd.csi.storage.gke.io",
-                    "volumeBindingMode": "WaitForFirstConsumer",
-                },
-            ),
-            ("VolumeAttributesClass", {"driverName": "pd.csi.storage.gke.io"}),
-        )
-    ]
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    server = job("web", 1, template(volumes=[data]))
+    driver = {"driverName": "pd.csi.storage.gke.io"}
+    attributes = cluster_wide("storage.k8s.io/v1", "VolumeAttributesClass", "fast", **driver)
+    classes = [waiting_class("fast"), attributes]
     check(replica, [*classes, node("n"), limit, CLAIM, server], 0, "exceeded quota", CANNOT_FIT)
 
 
 BY_LABELS = {**ALONE, "node-selector": "true"}
 LABELLED = rack("mine", {f"{PREFIX}namespaced-job": "default_a-w-0"})
-LABELLED["spec"] = {
-    "taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]
-}
+NO_SCHEDULE = {"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}
+LABELLED["spec"] = {"taints": [NO_SCHEDULE]}
+BY_ROW = {"exclusive-topology": "row"}
 
 
 @pytest.mark.parametrize(
@@ -498,12 +434,7 @@ LABELLED["spec"] = {
         ([job_set("a", 3, 1, **ALONE)], 2, "anti-affinity", CANNOT_FIT),
         ([job_set("a", 1, 3, "3", **ALONE)], 2, "Insufficient cpu", CANNOT_FIT),
         ([job_set("a", 1, 1, **ALONE), job_set("b", 1, 1, **ALONE)], 2, "", FITS),
-        (
-            [job_set("a", 1, 1, **{"exclusive-topology": "row"})],
-            0,
-            "didn't match pod affinity",
-            CANNOT_FIT,
-        ),
+        ([job_set("a", 1, 1, **BY_ROW)], 0, "didn't match pod affinity", CANNOT_FIT),
         ([job_set("a", 1, 1, **BY_LABELS)], 0, "affinity/selector", CANNOT_FIT),
         ([LABELLED, job_set("a", 1, 1, **BY_LABELS)], 1, "", FITS),
         ([LABELLED, job_set("a", 2, 1, **BY_LABELS)], 1, "affinity/selector", CANNOT_FIT),
@@ -546,106 +477,69 @@ def intolerant(documents: list[Manifest]) -> list[Manifest]:
 
 
 NARROW = {"nodeSelector": {"role": "head"}}
-TOPOLOGIES: dict[str, tuple[list[Manifest], int, str, Verdict]] = {
-    "a rack holds it": ([asking(2, required_topology=RACK), *queue(), *racks(2)], 2, "", FITS),
+FITTING: dict[str, tuple[list[Manifest], int]] = {
+    "a rack holds it": ([asking(2, required_topology=RACK), *queue(), *racks(2)], 2),
+    "each pod of a Deployment": ([waiting(of_kind("Deployment", 3)), *queue(), *racks(1, 2)], 3),
+    "a StatefulSet in a rack": ([waiting(of_kind("StatefulSet", 2)), *queue(), *racks(2)], 2),
+    "a pod in a rack": ([waiting(of_kind("Pod", 1)), *queue(), *racks(1)], 1),
+    "a leader and its workers": ([with_leader(2), *queue(), *racks(3)], 3),
+    "pods without a topology, in a queue with one only": ([asking(2), *queue(), *racks(2)], 2),
+}
+REFUSED: dict[str, tuple[list[Manifest], int, str]] = {
     "no rack holds it": (
         [asking(3, required_topology=RACK), *queue(), *racks(2, 2)],
-        0,
-        "allows to fit only 2 out of 3 pod(s)",
-        CANNOT_FIT,
+        *(0, "allows to fit only 2 out of 3 pod(s)"),
     ),
     "nodes lack the label of a level": (
         [asking(2, required_topology=BLOCK), *queue(), *without_rack(racks(2))],
-        0,
-        "no topology domains at level: example.com/block",
-        CANNOT_FIT,
+        *(0, "no topology domains at level: example.com/block"),
     ),
     "an untolerated taint, with host names": (
         [asking(1, required_topology=RACK), *intolerant(queue()), *tainted(racks(1))],
-        0,
-        'excluded: taint "a=b:NoSchedule": 1',
-        CANNOT_FIT,
+        *(0, 'excluded: taint "a=b:NoSchedule": 1'),
     ),
     "an untolerated taint, without host names": (
         [asking(1, required_topology=RACK), *intolerant(queue(BLOCK, RACK)), *tainted(racks(1))],
-        0,
-        "untolerated taint",
-        CANNOT_FIT,
+        *(0, "untolerated taint"),
     ),
     "more fragments, without host names": (
         [asking(5, gpus=3, required_topology=RACK), *queue(BLOCK, RACK), *racks(2)],
-        4,
-        "Insufficient nvidia.com/gpu",
-        CANNOT_FIT,
+        *(4, "Insufficient nvidia.com/gpu"),
     ),
     "a leader that no node of the workers accepts": (
         [with_leader(2, leader=NARROW), *queue(), *on_head(racks(3))],
-        2,
-        "didn't match Pod's node affinity/selector",
-        CANNOT_FIT,
-    ),
-    "fragments, without host names": (
-        [asking(4, gpus=3, required_topology=RACK), *queue(BLOCK, RACK), *racks(2)],
-        4,
-        "",
-        UNDETERMINED,
-    ),
-    "each pod of a Deployment": (
-        [waiting(of_kind("Deployment", 3)), *queue(), *racks(1, 2)],
-        3,
-        "",
-        FITS,
+        *(2, "didn't match Pod's node affinity/selector"),
     ),
     "too many pods of a Deployment": (
         [waiting(of_kind("Deployment", 4)), *queue(), *racks(1, 2)],
-        3,
-        "couldn't assign flavors",
-        CANNOT_FIT,
-    ),
-    "a StatefulSet in a rack": (
-        [waiting(of_kind("StatefulSet", 2)), *queue(), *racks(2)],
-        2,
-        "",
-        FITS,
+        *(3, "couldn't assign flavors"),
     ),
     "a StatefulSet in two racks": (
         [waiting(of_kind("StatefulSet", 3)), *queue(), *racks(2, 2)],
-        0,
-        "allows to fit only 2 out of 3",
-        CANNOT_FIT,
-    ),
-    "a pod in a rack": ([waiting(of_kind("Pod", 1)), *queue(), *racks(1)], 1, "", FITS),
-    "a leader and its workers": ([with_leader(2), *queue(), *racks(3)], 3, "", FITS),
-    "pods without a topology, in a queue with one only": (
-        [asking(2), *queue(), *racks(2)],
-        2,
-        "",
-        FITS,
+        *(0, "allows to fit only 2 out of 3"),
     ),
     "a level that the topology lacks": (
         [asking(2, required_topology="example.com/row"), *queue(), *racks(2)],
-        0,
-        "does not contain the requested level",
-        CANNOT_FIT,
+        *(0, "does not contain the requested level"),
     ),
     "a queue without a topology": (
         [asking(2, required_topology=RACK), FLAVOR, LOCAL, cluster_queue(), *racks(2)],
-        0,
-        "does not support TopologyAwareScheduling",
-        CANNOT_FIT,
+        *(0, "does not support TopologyAwareScheduling"),
     ),
     "a webhook that refuses it": (
         [asking(2, required_topology=RACK, preferred_topology=RACK), *queue(), *racks(2)],
-        0,
-        "must not contain more than one topology annotation",
-        CANNOT_FIT,
+        *(0, "must not contain more than one topology annotation"),
     ),
     "slices that do not divide the pods": (
         [asking(3, slice_required_topology=RACK, slice_size="2"), *queue(), *racks(2, 2)],
-        2,
-        "",
-        CANNOT_FIT,
+        *(2, ""),
     ),
+}
+FRAGMENTS = [asking(4, gpus=3, required_topology=RACK), *queue(BLOCK, RACK), *racks(2)]
+TOPOLOGIES: dict[str, tuple[list[Manifest], int, str, Verdict]] = {
+    **{name: (*case, "", FITS) for name, case in FITTING.items()},
+    **{name: (*case, CANNOT_FIT) for name, case in REFUSED.items()},
+    "fragments, without host names": (FRAGMENTS, 4, "", UNDETERMINED),
 }
 
 
@@ -668,10 +562,5 @@ def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
     """It is the last test: Kueue runs with another configuration from here on."""
     replica.configure_kueue(EXCLUDED)
     train = waiting(job("train", 1, template(containers=[container(gpu=8)])))
-    check(
-        replica,
-        [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)],
-        1,
-        "",
-        FITS,
-    )
+    queue = [LOCAL, *flavor("h100"), offering("h100", gpus=4)]
+    check(replica, [*queue, train, configured(EXCLUDED)], 1, "", FITS)

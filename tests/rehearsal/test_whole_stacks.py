@@ -9,6 +9,7 @@ import yaml
 from ml_foundations.rehearsal.report.contents import collect
 
 from tests.support.checkout import COMMAND, Checkout, files, state_ids
+from tests.support.processes import processes_naming
 
 
 def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout]) -> None:
@@ -21,11 +22,7 @@ def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout
     assert checkout.run("down").returncode == 0
     assert not (checkout.root / ".rehearsal").exists()
     assert files(checkout) == before
-    assert not [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if str(checkout.root) in " ".join(p.info["cmdline"] or [])
-    ]
+    assert not processes_naming(checkout.root)
 
 
 def test_stacks_of_one_checkout_are_rehearsed_at_once(

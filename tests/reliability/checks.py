@@ -99,11 +99,9 @@ def crashed(error: BaseException) -> str:
     """Return an error with the last places of its traceback."""
     places = traceback.extract_tb(error.__traceback__)
     ours = [each for each in places if "ml_foundations" in each.filename][-3:]
-    lines = [
-        f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in (*ours, places[-1])
-    ]
-    where = " > ".join(lines)
-    return f"{type(error).__name__}: {str(error)[:200]!r} at {where}"  # fmt: skip
+    shown = (*ours, places[-1])
+    where = " > ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in shown)
+    return f"{type(error).__name__}: {str(error)[:200]!r} at {where}"
 
 
 def _text(stream: io.TextIOWrapper) -> str:
@@ -121,11 +119,8 @@ def wrong_run(printed: Printed, codes: Sequence[int] = (0, 1, 2, 3, 4)) -> list[
         wrong += [f"{name}: {problem}" for problem in wrong_text(text)]
     if printed.code == 2:
         lines = printed.errors.splitlines()
-        wrong += [
-            f"a line of stderr is no error: {line[:80]!r}"
-            for line in lines
-            if not line.startswith("error: ")
-        ][:1]
+        others = [line for line in lines if not line.startswith("error: ")]
+        wrong += [f"a line of stderr is no error: {line[:80]!r}" for line in others[:1]]
         wrong += ["exit code 2 without an error"] * (not lines)
     elif "error:" in printed.errors:
         wrong.append(f"an error with exit code {printed.code}: {printed.errors[:200]!r}")
@@ -151,18 +146,19 @@ def wrong_text(text: str) -> list[str]:
         at = text.index(char)
         wrong.append(f"the raw character {char!a} in {text[max(0, at - 40) : at + 20]!r}")
     if found := _COMMAND.search(text):
-        wrong.append(f"a command of CI: {text[max(0, found.start() - 40) : found.end() + 20]!r}")
+        wrong.append(f"a command of CI: {_around(text, found)!r}")
     if "Traceback" in text:
         wrong.append(f"a traceback: {text[-200:]!r}")
     if found := re.search(r"'[^'\n]*?([^'\n])\1{999}", text):
-        wrong.append(
-            f"a value that is not cut: {text[max(0, found.start() - 60) : found.start() + 5]!r}"
-        )
+        cut = text[max(0, found.start() - 60) : found.start() + 5]
+        wrong.append(f"a value that is not cut: {cut!r}")
     if found := _UNEXPECTED.search(text):
-        wrong.append(
-            f"an error that nobody expected: {text[found.start() : found.start() + 200]!r}"
-        )
+        wrong.append(f"an error that nobody expected: {text[found.start() :][:200]!r}")
     return wrong[:3]
+
+
+def _around(text: str, found: re.Match[str]) -> str:
+    return text[max(0, found.start() - 40) : found.end() + 20]
 
 
 def _obeyed(text: str) -> set[str]:
@@ -176,9 +172,7 @@ def wrong_comment(text: str) -> list[str]:
         return [f"a comment without its first line: {text[:60]!r}"]
     wrong = [f"a comment of {len(text):,} characters"] * (len(text) >= _COMMENT)
     if found := _LIVE.search(text):
-        wrong.append(
-            f"a link or a mention: {text[max(0, found.start() - 40) : found.end() + 20]!r}"
-        )
+        wrong.append(f"a link or a mention: {_around(text, found)!r}")
     rows = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     wrong += ["a row with more cells than others"] * any(count not in (4, 5) for count in rows)
     tokens = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
@@ -191,9 +185,8 @@ def wrong_comment(text: str) -> list[str]:
 
 def wrong_page(page: str, template: str, secret: str) -> list[str]:
     """Return what is wrong about the page of a rehearsal."""
-    island = page.partition('<script id="data" type="application/json">')[2].partition("</script>")[
-        0
-    ]
+    begin = '<script id="data" type="application/json">'
+    island = page.partition(begin)[2].partition("</script>")[0]
     wrong = wrong_json(island)
     wrong += [f"the raw character {char!r} in the page" for char in sorted(_obeyed(page))]
     for mark in ("<script", "</script", "<style", "<img"):

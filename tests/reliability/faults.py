@@ -106,19 +106,11 @@ class Life:
 
     def command(self, name: str) -> subprocess.Popen[str]:
         """Start ``ml-foundations NAME``."""
-        environ = {
-            key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"
-        }
+        environ = dict(os.environ)
+        environ.pop("ML_FOUNDATIONS_REHEARSAL", None)
+        options = ("--stack", self.rehearsal.stack, "--project", self.project)
         return subprocess.Popen(
-            [
-                *self.around,
-                COMMAND,
-                name,
-                "--stack",
-                self.rehearsal.stack,
-                "--project",
-                self.project,
-            ],
+            [*self.around, COMMAND, name, *options],
             env=environ | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"} | self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -152,11 +144,9 @@ def down(*lives: Life) -> list[str]:
         status, said = life.run("down")
         problems += [] if status == 0 else [f"down failed: {said[-500:]}"]
     time.sleep(2)  # Plugins look for their engine once a second.
-    return problems + [
-        what
-        for life in lives
-        for what in inspection.left(life.rehearsal, life.ports, life.temporary)
-    ]
+    for life in lives:
+        problems += inspection.left(life.rehearsal, life.ports, life.temporary)
+    return problems
 
 
 def suffer(life: Life, given: Moment) -> Moment:
@@ -194,10 +184,8 @@ def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
     """Bring a life up after a fault: how that ended, and what is wrong then."""
     began = time.monotonic()
     status, said = life.up(queue)
-    ended_so = (
-        "adopted; " * (stack.ADOPTING in said)
-        + f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
-    )
+    took = f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
+    ended_so = "adopted; " * (stack.ADOPTING in said) + took
     if status != 0:
         return ended_so, [f"the next up failed: {said[-1500:]}"]
     problems = [*inspection.wrong(life.rehearsal, life.revision)]
@@ -289,9 +277,8 @@ def suffer_all(folder: Path, count: int) -> Iterator[Moment]:
 def recorded(record: Path) -> list[Moment]:
     """The moments on record, the latest of each seed."""
     lines = record.read_text().splitlines() if record.exists() else []
-    return list(
-        {found.seed: found for found in (Moment(**json.loads(line)) for line in lines)}.values()
-    )
+    found = [Moment(**json.loads(line)) for line in lines]
+    return list({moment.seed: moment for moment in found}.values())
 
 
 def table(moments: Sequence[Moment]) -> str:

@@ -91,9 +91,8 @@ def _files(trial: Trial) -> None:
         if not os.path.lexists(trial.folder / name):
             _make_file(trial, trial.folder / name)
     # To name a link is to ask for what it leads to.
-    named = [
-        path for path in sorted((trial.folder / "manifests").iterdir()) if not path.is_symlink()
-    ]
+    made = sorted((trial.folder / "manifests").iterdir())
+    named = [path for path in made if not path.is_symlink()]
     file = os.path.relpath(trial.draw.choice(named), trial.folder)
     sides = ("--diff", "manifests", "manifests")
     trial.plan(*trial.draw.choice([("manifests",), ("manifests",), (file,), sides]))
@@ -143,14 +142,8 @@ def _kinds(trial: Trial) -> None:
         (trial.folder / name).write_bytes(content)
     given = [each for stream in objects.streams() for each in stream if each["kind"] == kind]
     mine = draw.choice(given) | {"apiVersion": "example.com/v1", "kind": f"My{kind}"}
-    trial.write(
-        "a.yaml",
-        [
-            draw.choice(objects.streams())[0],
-            mine,
-            *[objects.edited(mine, draw)] * trial.chance(0.5),
-        ],
-    )
+    other = draw.choice(objects.streams())[0]
+    trial.write("a.yaml", [other, mine, *[objects.edited(mine, draw)] * trial.chance(0.5)])
     trial.plan("a.yaml", "--kinds", "kinds")
 
 

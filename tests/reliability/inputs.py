@@ -122,10 +122,9 @@ def _try_in_turn(numbers: Iterable[int], kept: Path, sending: Connection) -> Non
 
 
 def _not_regular(folder: str, names: list[str]) -> list[str]:
+    regular = (Path.is_symlink, Path.is_file, Path.is_dir)
     paths = [Path(folder, name) for name in names]
-    return [
-        path.name for path in paths if not (path.is_symlink() or path.is_file() or path.is_dir())
-    ]
+    return [path.name for path in paths if not any(kind(path) for kind in regular)]
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
@@ -133,10 +132,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
     by_kind: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_kind.setdefault(outcome.kind, []).append(outcome)
-    lines = [
-        "| input | tried | outcomes | failed | most CPU | most memory |",
-        "|---|---|---|---|---|---|",
-    ]
+    head = "| input | tried | outcomes | failed | most CPU | most memory |"
+    lines = [head, "|---|---|---|---|---|---|"]
     for kind, tries in sorted(by_kind.items()):
         counts = Counter(each.outcome for each in tries)
         failed = counts.pop("failed", 0)

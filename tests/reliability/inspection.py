@@ -25,11 +25,7 @@ _MADE = {
     "Namespace": ("/api/v1/namespaces", {"research"}),
 }
 _OTHERS = {
-    "kube-root-ca.crt",
-    "default",
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
+    *("kube-root-ca.crt", "default", "kube-system", "kube-public", "kube-node-lease"),
     "kueue-system",
 }
 """What a cluster has by itself among these kinds."""
@@ -66,22 +62,16 @@ def wrong(rehearsal: Rehearsal, revision: int) -> Iterator[str]:
     state = json.loads(done.stdout)["deployment"]
     yield from _state(state)
     api = Api(Access(rehearsal.kubeconfig))
-    secrets = {f"key-{revision % 2}"}
-    for kind, (path, names) in {
-        **_MADE,
-        "Secret": ("/api/v1/namespaces/research/secrets", secrets),
-    }.items():
+    secrets = ("/api/v1/namespaces/research/secrets", {f"key-{revision % 2}"})
+    for kind, (path, names) in {**_MADE, "Secret": secrets}.items():
         found = {item["metadata"]["name"]: item for item in api.get(path)["items"]}
         if found.keys() - _OTHERS != names:
             yield f"{kind}: {sorted(found.keys() - _OTHERS)}, not {sorted(names)}"
-        if kind == "ConfigMap" and any(
-            found[name]["data"] != {"revision": str(revision)} for name in names & {*found}
-        ):
+        data = [found[name].get("data") for name in names & {*found}]
+        if kind == "ConfigMap" and any(each != {"revision": str(revision)} for each in data):
             yield "a ConfigMap is of another revision"
-    nodes = Counter(
-        node["metadata"]["labels"].get("cloud.google.com/gke-nodepool")
-        for node in api.get("/api/v1/nodes")["items"]
-    )
+    labels = [node["metadata"]["labels"] for node in api.get("/api/v1/nodes")["items"]]
+    nodes = Counter(each.get("cloud.google.com/gke-nodepool") for each in labels)
     if nodes["system"] != 1 or nodes["l4"] not in (1, 2):
         yield f"nodes: {dict(nodes)}"
     pods = [pod["metadata"]["name"] for pod in api.get("/api/v1/namespaces/research/pods")["items"]]
@@ -97,11 +87,8 @@ def _readable(rehearsal: Rehearsal) -> Iterator[str]:
     """What others can read of a rehearsal; the logs of Pulumi are those of this module's own ``pulumi`` too."""
     for path in [rehearsal.root, *rehearsal.root.rglob("*")]:
         with suppress(FileNotFoundError):
-            if (
-                path.lstat().st_mode & 0o077
-                and not path.is_symlink()
-                and path.parent.name != "logs"
-            ):
+            is_ours = not path.is_symlink() and path.parent.name != "logs"
+            if is_ours and path.lstat().st_mode & 0o077:
                 yield f"{path} can be read by others"
 
 

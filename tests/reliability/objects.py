@@ -164,9 +164,8 @@ def edited(tree: Tree, draw: Random) -> Tree:
         return odd.value(draw)
     (parent, key), (other, another) = draw.choice(places), draw.choice(places)
     before = parent[key]
-    match draw.choice(
-        ["drop", "null", "odd", "odd", "text", "text", "key", "wrap", "swap", "many", "inside"]
-    ):
+    ways = ["drop", "null", "odd", "odd", "text", "text", "key", "wrap", "swap", "many", "inside"]
+    match draw.choice(ways):
         case "drop":
             parent.pop(key)
         case "null":

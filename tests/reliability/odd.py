@@ -20,34 +20,16 @@ MARKUP = (
     *("<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "<!-- ", "-->"),
     *("| a | b |", "`a`", "```", "~~~", "**b**", "_i_", "[a](http://evil.example)", "![i](//e)"),
     *("https://evil.example/login", "www.evil.example", "a@evil.example", "@team", "#1", "$x$"),
-    *(
-        "\\",
-        "\\|",
-        "&lt;",
-        "&#64;",
-        "</details>",
-        "\r\r# head\r====\r\r",
-        "[link=http://e]x[/link]",
-    ),
+    *("\\", "\\|", "&lt;", "&#64;", "</details>", "\r\r# head\r====\r\r"),
+    "[link=http://e]x[/link]",
     *("[/x]", "[bold]", "[x]: http://evil.example", "{{data}}", "%s%n", "{0}", "${x}", "$(x)"),
 )
 LONG = ("a" * 300, "😀" * 100, "9" * 5000, "x " * 2000, "../" * 50, "a." * 200, "é" * 1000)
 TEXTS = (*CONTROLS, *COMMANDS, *MARKUP, *LONG, "", " ", "*", "ﬀ", "@/etc/passwd", "-", "null")
 AMOUNTS = (
     *("1e3Gi", "1e999999999", "-1", "16 Gi", "9" * 5000, "1" + "0" * 50 + "Ei", ".", "1e-99"),
-    *(
-        "NaN",
-        "sNaN",
-        "-Infinity",
-        "1_000",
-        "\uff12",
-        "0x1F",
-        "1:30",
-        "@every 999999999999999999999h",
-        "50%",
-        "-50%",
-        "1" * 400 + "%",
-    ),
+    *("NaN", "sNaN", "-Infinity", "1_000", "\uff12", "0x1F", "1:30"),
+    *("@every 999999999999999999999h", "50%", "-50%", "1" * 400 + "%"),
     *("* * * * *", "*/0 0 31 2 *", "5-1 * * * *", "(a+)+$", "[", "2020-99-99T00:00:00Z"),
 )
 NUMBERS = (

@@ -10,37 +10,31 @@ from random import Random
 import pulumi
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.control_plane import kwok
-from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
 from tests.reliability import hostile
 from tests.support import judged, recording
+from tests.support.own_replica import own_replica
 
 
 def try_all(folder: Path, count: int) -> int:
     """Try so many stack files; what failed is kept in the folder. Returns how many failed."""
     outcomes = Counter[str]()
-    with tempfile.TemporaryDirectory() as place:
-        rehearsal = Rehearsal.of("served", Path(place))
-        rehearsal.make()
-        try:
-            kwok.start(rehearsal, toolchain.ensure())
-            client = judged.prepared(Api(Access(rehearsal.kubeconfig)))
-            for number in range(count):
-                file = folder / f"served-{number}.yaml"
-                file.write_bytes(hostile.stack_file(Random(f"served-{number}")))
-                outcome, problem = judge(client, file)
-                outcomes[outcome] += 1
-                if problem:
-                    print(f"{file}: {problem[:500]}", flush=True)
-                else:
-                    file.unlink()
-            print(f"{outcomes.total():,} of {count:,}: {dict(outcomes)}", flush=True)
-        finally:
-            kwok.delete(rehearsal)
+    tools = toolchain.ensure()
+    with tempfile.TemporaryDirectory() as place, own_replica(tools, Path(place)) as replica:
+        client = judged.prepared(Api(Access(replica.kubeconfig)))
+        for number in range(count):
+            file = folder / f"served-{number}.yaml"
+            file.write_bytes(hostile.stack_file(Random(f"served-{number}")))
+            outcome, problem = judge(client, file)
+            outcomes[outcome] += 1
+            if problem:
+                print(f"{file}: {problem[:500]}", flush=True)
+            else:
+                file.unlink()
+        print(f"{outcomes.total():,} of {count:,}: {dict(outcomes)}", flush=True)
     return outcomes["failed"]
 
 
@@ -55,7 +49,6 @@ def judge(client: Client, file: Path) -> tuple[str, str]:
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
     of_kubernetes = (each["inputs"] for each in declared if each["type"].startswith("kubernetes:"))
-    refused = list(
-        filter(None, judged.refusals(client, (each for each in of_kubernetes if "kind" in each)))
-    )
+    manifests = (each for each in of_kubernetes if "kind" in each)
+    refused = [words for words in judged.refusals(client, manifests) if words]
     return ("failed", "; ".join(refused)) if refused else ("taken", "")

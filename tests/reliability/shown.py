@@ -65,12 +65,10 @@ def try_page(trial: Trial) -> None:
 def _release(draw: Random) -> tuple[str, Any]:
     """A chart whose values have the configuration of another program as text."""
     sharing = {"sharing": {"timeSlicing": {"resources": [{"name": GPU_RESOURCE, "replicas": 2}]}}}
-    queue = {
-        "managerConfig": {"controllerManagerConfigYaml": odd.document(draw, {"resources": {}})}
-    }
-    operator = {
-        "devicePlugin": {"config": {"data": {"a": odd.document(draw, sharing)}, "default": "a"}}
-    }
+    configuration = odd.document(draw, {"resources": {}})
+    queue = {"managerConfig": {"controllerManagerConfigYaml": configuration}}
+    plugin = {"data": {"a": odd.document(draw, sharing)}, "default": "a"}
+    operator = {"devicePlugin": {"config": plugin}}
     chart, values = draw.choice([("kueue", queue), ("gpu-operator", operator)])
     return RELEASE, {"chart": chart, "name": chart, "namespace": "a", "values": values}
 

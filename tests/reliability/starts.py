@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ml_foundations.rehearsal.access import Access
@@ -18,40 +19,30 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
+from tests.factories import cluster_wide
+from tests.support.api_paths import path_of
+
 _LOAD = 16
 """Processes that compute all the while."""
 _POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
-_OBJECTS: dict[str, tuple[str, Object]] = {
-    JOBSET.name: (
-        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": "first"},
-            "spec": {
-                "replicatedJobs": [
-                    {"name": "job", "template": {"spec": {"template": {"spec": _POD}}}}
-                ]
-            },
-        },
+
+
+def _first(version: str, kind: str, **fields: Object) -> Object:
+    made = cluster_wide(version, kind, "first", **fields)
+    made["metadata"]["namespace"] = "default"
+    return made
+
+
+_POD_TEMPLATE = {"template": {"spec": _POD}}
+_JOB = {"name": "job", "template": {"spec": _POD_TEMPLATE}}
+_OBJECTS: dict[str, Object] = {
+    JOBSET.name: _first("jobset.x-k8s.io/v1alpha2", "JobSet", spec={"replicatedJobs": [_JOB]}),
+    LWS.name: _first(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        spec={"leaderWorkerTemplate": {"workerTemplate": {"spec": _POD}}},
     ),
-    LWS.name: (
-        "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets",
-        {
-            "apiVersion": "leaderworkerset.x-k8s.io/v1",
-            "kind": "LeaderWorkerSet",
-            "metadata": {"name": "first"},
-            "spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": _POD}}},
-        },
-    ),
-    KUEUE.name: (
-        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "ResourceFlavor",
-            "metadata": {"name": "first"},
-        },
-    ),
+    KUEUE.name: cluster_wide("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "first"),
 }
 """What each controller's webhooks must take as soon as it has started."""
 
@@ -65,9 +56,8 @@ def try_all(folder: Path, count: int) -> int:
         try:
             failures += _tries("the simulated GKE", count, lambda: _of_gke(rehearsal))
             for controller in (JOBSET, LWS, KUEUE):
-                failures += _tries(
-                    controller.name, count, lambda of=controller: _of_controller(rehearsal, of)
-                )
+                start = partial(_of_controller, rehearsal, controller)
+                failures += _tries(controller.name, count, start)
         finally:
             kwok.delete(rehearsal)
     return failures
@@ -82,10 +72,8 @@ def _tries(what: str, count: int, start: Callable[[], float]) -> int:
             failures += 1
             print(f"start {number}: {error}", flush=True)
     seconds = f": median {statistics.median(took):.0f} s, longest {max(took):.0f} s" if took else ""
-    print(
-        f"{count} starts of {what} beside a load of {_LOAD}, {failures} failures{seconds}",
-        flush=True,
-    )
+    beside = f"beside a load of {_LOAD}"
+    print(f"{count} starts of {what} {beside}, {failures} failures{seconds}", flush=True)
     return failures
 
 
@@ -109,7 +97,8 @@ def _of_gke(rehearsal: Rehearsal) -> float:
 
 def _of_controller(rehearsal: Rehearsal, controller: Controller) -> float:
     began, tools = time.monotonic(), toolchain.ensure()
-    path, body = _OBJECTS[controller.name]
+    body = _OBJECTS[controller.name]
+    path = path_of(body)
     try:
         controllers.start(rehearsal, tools, controller, {})
         took, api = time.monotonic() - began, Api(Access(rehearsal.kubeconfig))

@@ -22,12 +22,14 @@ PODS = "\n---\n".join(
 )
 
 
+def python(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("count", sizes(300, 3000))
 def test_hostile_input_is_refused_or_judged(count: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.reliability", str(count), "--kind", "inputs"]
-    done = subprocess.run(
-        [*command, "--folder", tmp_path], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
+    done = python("-m", "tests.reliability", count, "--kind", "inputs", "--folder", tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 
@@ -59,23 +61,21 @@ def test_an_alias_is_no_bomb() -> None:
 
 
 def test_keys_are_text_as_kubectl_makes_them() -> None:
-    [found] = documents.read(
-        "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {on: a, 2: b}}}", "stream"
-    )
+    text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {on: a, 2: b}}}"
+    [found] = documents.read(text, "stream")
     assert found["metadata"]["labels"] == {"true": "a", "2": "b"}
 
 
-def plan(
-    tmp_path: Path, text: str, stdout: int = subprocess.PIPE
-) -> subprocess.CompletedProcess[bytes]:
-    (tmp_path / "stream").write_text(text)
-    command = [COMMAND, "plan", tmp_path / "stream"]
+def plan(folder: Path, text: str, stdout: int = -1) -> subprocess.CompletedProcess[bytes]:
+    (folder / "stream").write_text(text)
+    command = [COMMAND, "plan", folder / "stream"]
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
 
 
 def test_a_name_that_no_terminal_can_show(tmp_path: Path) -> None:
+    metadata = '{"name": "\\ud800"}'
     done = plan(
-        tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}, "spec": {}}'
+        tmp_path, f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {metadata}, "spec": {{}}}}'
     )
     assert b"Traceback" not in done.stderr
     assert done.returncode in (1, 2)
@@ -136,19 +136,15 @@ with user_errors():
 
 def test_a_file_in_the_place_of_a_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "ml_foundations.rehearsal", "tools", "fetch"]
-    done = subprocess.run(
-        [*command, "--to", tmp_path / "file"], capture_output=True, text=True, check=False
-    )
+    fetch = ("-m", "ml_foundations.rehearsal", "tools", "fetch")
+    done = python(*fetch, "--to", tmp_path / "file")
     assert done.returncode == 1
     assert "A file is in the place of a folder: move it, or choose another" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_full_disk_is_one_sentence() -> None:
-    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
-    assert (
-        done.stderr
-        == "error: [Errno 28] No space left on device. Free some space, then run the same command again\n"
-    )
+    done = python("-c", FULL)
+    full = "error: [Errno 28] No space left on device"
+    assert done.stderr == f"{full}. Free some space, then run the same command again\n"
     assert done.returncode == 1

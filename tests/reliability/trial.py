@@ -64,9 +64,8 @@ class Trial:
 
     def file_name(self) -> str:
         """Return a name that a file may have."""
-        name = (
-            odd.text(self.draw, "a").replace("/", "|").replace("\0", "0").encode(errors="replace")
-        )
+        plain = odd.text(self.draw, "a").replace("/", "|").replace("\0", "0")
+        name = plain.encode(errors="replace")
         return os.fsdecode(name[:150] + self.draw.choice([b"", b"", b"\xff"]))
 
     def plan(self, *arguments: str, standard_input: bytes = b"") -> None:

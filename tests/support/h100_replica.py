@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kubernetes import config, utils
-from ml_foundations.rehearsal.control_plane import controllers, kwok
-from ml_foundations.rehearsal.layout import Rehearsal
+from kubernetes import utils
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.factories import cluster_wide
 from tests.support.cluster import Cluster
+from tests.support.own_replica import own_replica
 from tests.support.project import fake_node
 
 H100_NODE = {
@@ -17,28 +17,22 @@ H100_NODE = {
     "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
     "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
 }
+H100_FLAVOR = {
+    "name": "h100",
+    "gpu": "H100",
+    "node_selector": {"cloud.google.com/gke-nodepool": "h100"},
+}
+"""The flavor of a queue on these nodes."""
 
 
 @contextmanager
 def h100_replica(tools: Tools, root: Path) -> Iterator[Cluster]:
     """The programs bring the controllers, by their charts."""
-    rehearsal = Rehearsal.of("t", root)
-    rehearsal.make()
-    try:
-        kwok.start(rehearsal, tools)
-        cluster = Cluster(
-            rehearsal,
-            rehearsal.kubeconfig,
-            config.new_client_from_config(str(rehearsal.kubeconfig)),
-        )
+    with own_replica(tools, root) as cluster:
         for index in range(4):
             block = {"cloud.google.com/gce-topology-block": f"block-{index % 2}"}
             node = fake_node(f"h100-{index}", H100_NODE | block, gpus=8)
             utils.create_from_dict(cluster.api, node)
         utils.create_from_dict(cluster.api, fake_node("cpu-0", {}))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}}
-        utils.create_from_dict(cluster.api, namespace)
+        utils.create_from_dict(cluster.api, cluster_wide("v1", "Namespace", "red"))
         yield cluster
-    finally:
-        controllers.stop(rehearsal)
-        kwok.delete(rehearsal)

@@ -1,5 +1,6 @@
 """The simulated GKE on the shared replica, for tests of what it does: pools, pods that run there, and their end."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -35,11 +36,11 @@ L4 = Pool(
     taints=(GPU_TAINT,),
     gpu=PoolGpu("nvidia-l4", 2),
 )
+ONE_L4 = replace(L4, min_nodes=1, initial_nodes=1)
+"""The same with a node from the start."""
 OPERATED = replace(
-    L4,
+    ONE_L4,
     name="operated",
-    min_nodes=1,
-    initial_nodes=1,
     labels={"gke-no-default-nvidia-gpu-device-plugin": "true", "node-type": "training"},
     gpu=PoolGpu("nvidia-l4", 2, "INSTALLATION_DISABLED"),
     image_type="UBUNTU_CONTAINERD",
@@ -59,6 +60,9 @@ class Cloud:
         return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")[
             "items"
         ]
+
+    def labels(self, pool: str) -> list[dict[str, str]]:
+        return [node["metadata"]["labels"] for node in self.nodes(pool)]
 
     def pods(self, selector: str = "", namespace: str = "default") -> list[Object]:
         return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
@@ -92,6 +96,12 @@ class Cloud:
     def running(self, name: str) -> list[Object]:
         return [pod for pod in self.pods(f"run={name}") if pod["status"]["phase"] == "Running"]
 
+    def record_release(self, name: str, chart: str, **values: Any) -> None:
+        """Record a release, as the kubernetes plugin does where the chart is out of reach."""
+        release = {"namespace": name, "name": name, "chart": chart, "installed": False}
+        path = self.rehearsal.releases_dir / f"{name}.{name}.json"
+        path.write_text(json.dumps(release | {"values": values}))
+
     def gpus(self, pool: str) -> list[int]:
         return [
             int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)
@@ -102,7 +112,10 @@ class Cloud:
 def simulated_gke(
     cluster: Cluster, inputs: Object | None = None, scale_down_seconds: float = 600
 ) -> Iterator[Cloud]:
-    """A cluster with a system pool, until the end."""
+    """A cluster with a system pool, until the end.
+
+    Each module starts its own: clusters differ in their settings, and tests of others need the replica without it.
+    """
     cloud = Cloud(cluster.rehearsal)
     until(
         lambda: not cloud.api.get("/api/v1/pods")["items"],
