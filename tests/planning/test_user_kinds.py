@@ -113,7 +113,7 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         (
             "count: spec",
             "count: " + "spec." * 32 + "n # ",
-            "dots between them, at most 32, not 'spec",
+            "pods[0].count must be names with dots between them, at most 32",
         ),
         ("count: spec", "count: 2 # ", "pods[0].count must be a path, such as spec.replicas"),
         ("count: spec", "bounds: [spec.x] # ", "pods[0].bounds must be two paths"),
