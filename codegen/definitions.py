@@ -78,34 +78,48 @@ def folder(module: str, *, download: bool = True) -> Path:
 def text(*, download: bool = True) -> str:
     """Return the file: a line for each kind, in each version that the API server serves."""
     kinds: dict[str, Any] = {}
+    templates: list[Any] = []
     for module, below in FOLDERS.items():
         for path in sorted((folder(module, download=download) / below).glob("*.*_*.yaml")):
-            kinds |= dict(_kinds(yaml.load(path.read_text(), yaml.CSafeLoader)))
+            kinds |= dict(_kinds(yaml.load(path.read_text(), yaml.CSafeLoader), templates))
     lines = [f"{json.dumps(name)}:{_compact(kinds[name])}" for name in sorted(kinds)]
-    return f'{{"versions":{json.dumps(versions())},\n"kinds":{{\n' + ",\n".join(lines) + "\n}}\n"
+    head = f'{{"versions":{json.dumps(versions())},\n'
+    shared = '"templates":[\n' + ",\n".join(map(_compact, templates)) + "\n],\n"
+    return head + shared + '"kinds":{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _kinds(definition: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _kinds(definition: Mapping[str, Any], templates: list[Any]) -> Iterator[tuple[str, Any]]:
     spec = definition["spec"]
     for version in spec["versions"]:
         if version["served"]:
             schema = version["schema"]["openAPIV3Schema"]
             # Other rules are about metadata. The API server ignores the status of a new object.
             anything = {key: {} for key in ("apiVersion", "kind", "metadata", "status")}
-            short = _short({**schema, "properties": schema["properties"] | anything})
+            everything = {**schema, "properties": schema["properties"] | anything}
+            short = _short(everything, templates)
             yield f"{spec['group']}/{version['name']} {spec['names']['kind']}", short
 
 
-def _short(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with the keywords that planning reads."""
+def _short(schema: Mapping[str, Any], templates: list[Any]) -> dict[str, Any]:
+    """Return a schema with the keywords that planning reads.
+
+    Many kinds have the same schema of a pod's template: it is in ``templates``, once.
+    """
+    short = _shortened(schema, templates)
+    if not _is_pod_template(schema):
+        return short
+    if short not in templates:
+        templates.append(short)
+    return {"type": "object", "template": templates.index(short)}
+
+
+def _shortened(schema: Mapping[str, Any], templates: list[Any]) -> dict[str, Any]:
     if unknown := schema.keys() - _USED - _IGNORED:
         raise SystemExit(f"planning does not read the keywords {', '.join(sorted(unknown))}")
-    if _is_pod_template(schema):
-        return {"type": "object", "template": True}
     short = {key: schema[key] for key in _KEPT if key in schema}
     short |= {name: schema[key] for key, name in _RENAMED.items() if key in schema}
     if "anyOf" in schema and "intOrString" not in short:
@@ -113,10 +127,10 @@ def _short(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("x-kubernetes-list-type") == "set":
         short["keys"] = []
     for key, value in sorted(schema.get("properties", {}).items()):
-        short.setdefault("properties", {})[key] = _short(value)
+        short.setdefault("properties", {})[key] = _short(value, templates)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            short[key] = _short(schema[key])
+            short[key] = _short(schema[key], templates)
     if rules := list(_rules(schema)):
         short["rules"] = rules
     return short

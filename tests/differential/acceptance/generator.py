@@ -114,7 +114,7 @@ class Schema:
         return {}
 
 
-class _Editor:
+class Editor:
     """Edits of one object."""
 
     def __init__(self, at: random.Random, schema: Schema, document: Object) -> None:
@@ -291,7 +291,7 @@ def case(schema: Schema, seed: int, *, served: bool = False) -> list[Object]:
     kind = at.choice((*sorted({each["kind"] for each in known}), *OFTEN))
     document = copy.deepcopy(at.choice([each for each in known if each["kind"] == kind]))
     for _ in range(at.choices((1, 2, 3), (7, 2, 1))[0]):
-        _Editor(at, schema, document).edit()
+        Editor(at, schema, document).edit()
     return [document]
 
 
@@ -312,5 +312,5 @@ def _pair(at: random.Random, schema: Schema, known: Sequence[Object]) -> list[Ob
     elif "namespace" in metadata[0] and "namespace" in metadata[1]:
         metadata[0]["namespace"] = metadata[1]["namespace"]
     for document in pair if at.random() < 0.3 else [at.choice(pair)]:
-        _Editor(at, schema, document).edit()
+        Editor(at, schema, document).edit()
     return pair

@@ -131,9 +131,9 @@ class Server:
 
     async def schema(self) -> Schema:
         """What it publishes of itself."""
-        paths = (await self._read("/openapi/v3"))["paths"]
+        paths = (await self.read("/openapi/v3"))["paths"]
         versions = [paths[path] for path in paths if re.search(r"/v\d\w*$", path)]
-        return Schema([await self._read(found["serverRelativeURL"]) for found in versions])
+        return Schema([await self.read(found["serverRelativeURL"]) for found in versions])
 
     async def create(
         self, schema: Schema, document: Object, query: str = ""
@@ -159,9 +159,18 @@ class Server:
         async with self._session.get(path) as response:
             return response.status == 200
 
+    async def delete(self, path: str) -> None:
+        """Delete an object, whoever wants to do something before its end."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        body = json.dumps({"metadata": {"finalizers": None}})
+        async with self._session.delete(path):
+            pass
+        async with self._session.patch(path, data=body, headers=headers):
+            pass
+
     async def keep_webhooks(self, path: str, groups: Sequence[str]) -> None:
         """Remove webhooks of other groups than some, and those of a controller for another's."""
-        for each in (await self._read(path))["items"]:
+        for each in (await self.read(path))["items"]:
             name = each["metadata"]["name"]
             own = [group for group in groups if group.partition(".")[0] in name][:1]
             kept = [
@@ -176,7 +185,7 @@ class Server:
         async with self._session.patch(path, data=body, headers=headers) as response:
             response.raise_for_status()
 
-    async def _read(self, path: str) -> Object:
+    async def read(self, path: str) -> Object:
         async with self._session.get(path) as response:
             response.raise_for_status()
             return json.loads(await response.text())
@@ -254,12 +263,12 @@ async def compare(
 async def _refused(server: Server, schema: Schema, document: Object) -> str:
     """The words with which an object is refused, or what its controllers make of it."""
     answer, words = await server.create(schema, document, "?dryRun=All")
-    for made in _made(answer) if answer else ():
-        words = words or await _refused(server, schema, made)
+    for below in made(answer) if answer else ():
+        words = words or await _refused(server, schema, below)
     return words
 
 
-def _made(owner: Object) -> Iterable[Object]:
+def made(owner: Object) -> Iterable[Object]:
     """What the controllers make of an object, as the API server has completed it: Jobs of CronJobs and JobSets, and pods."""
     kind, spec = owner["kind"], owner.get("spec") or {}
     if kind in ("CronJob", "JobSet"):

@@ -206,7 +206,7 @@ class Admission:
         workload = admitted.workload
         if workload.queue is not None:
             admitted = self._queue_admission.decide(admitted, workload.queue)
-        outcome = admitted.outcome
+        outcome = admitted.outcome + self._queue_admission.without_queue(workload)
         for quota in self.quotas.get(workload.namespace, []):
             now, with_others, in_all = quota.objects_charges([admitted])
             exceeded = quota.exceeded(now)

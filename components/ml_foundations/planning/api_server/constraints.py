@@ -552,8 +552,8 @@ def deletion_rules(rules: list[Manifest]) -> bool:
     seconds: dict[tuple[str, str], dict[str, int]] = {}
     for rule in rules:
         condition: Manifest = rule["condition"]
-        key = next(key for key in ("jobStatus", "jobDeploymentStatus") if condition.get(key))
-        policies = seconds.setdefault((key, condition[key]), {})
+        key = "jobStatus" if condition.get("jobStatus") else "jobDeploymentStatus"
+        policies = seconds.setdefault((key, condition.get(key, "")), {})
         if rule["policy"] in policies:
             return False
         policies[rule["policy"]] = condition.get("ttlSeconds", 0)

@@ -12,10 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import expressions
+from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.field_catalog import Note, notes_below
 
@@ -69,8 +70,12 @@ _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
 
 
 @cache
+def _file() -> Mapping[str, Any]:
+    return json.loads(FILE.read_text())
+
+
 def _kinds() -> Mapping[str, _Schema]:
-    return json.loads(FILE.read_text())["kinds"]
+    return _file()["kinds"]
 
 
 def is_defined(manifest: Manifest) -> bool:
@@ -81,17 +86,40 @@ def is_defined(manifest: Manifest) -> bool:
 def violations(manifest: Manifest) -> list[Note]:
     """Return what the API server refuses about an object by the definition of its kind."""
     if not is_defined(manifest):
-        return []
+        return list(_other_versions(manifest))
     schema = _kinds()[f"{manifest['apiVersion']} {manifest['kind']}"]
     completed = _completed(schema, manifest, zeros=manifest["kind"] in _REWRITTEN)
-    notes = _violations(schema, completed)
+    notes = list(_violations(schema, completed))
     if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
-        notes = (note for note in notes if note.reason != field_catalog.NO_FIELD)
-    return list(notes)
+        notes = [note for note in notes if note.reason != field_catalog.NO_FIELD]
+    return [*notes, *_name_faults(manifest)]
+
+
+def _name_faults(manifest: Manifest) -> Iterator[Note]:
+    """Yield that a name is none that the API server accepts for an object of any definition."""
+    name: Any = name_of(manifest)
+    if isinstance(name, str) and not DNS_SUBDOMAIN.matches(name):
+        yield Note("metadata.name", f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}")
+
+
+def _other_versions(manifest: Manifest) -> Iterator[Note]:
+    """Yield that the API server does not serve a version, if it serves others of the kind."""
+    group, _, _ = str(manifest.get("apiVersion")).rpartition("/")
+    served = [name.split() for name in _kinds() if name.startswith(f"{group}/")]
+    versions = [version for version, kind in served if kind == manifest.get("kind")]
+    if versions:
+        wanted = " or ".join(versions)
+        yield Note("apiVersion", f"must be {wanted}, not {shown(manifest['apiVersion'])}")
+
+
+def _whole(schema: _Schema) -> _Schema:
+    """Return a schema; that of a pod's template is in the file only once."""
+    return _file()["templates"][schema["template"]] if "template" in schema else schema
 
 
 def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
     """Return a value with defaults and perhaps zeros, and without nulls in mappings."""
+    schema = _whole(schema)
     if isinstance(value, list):
         below = schema.get("items", {})
         return [_completed(below, item, zeros=zeros) for item in cast("list[Any]", value)]
@@ -111,6 +139,7 @@ def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
 
 
 def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
+    schema = _whole(schema)
     if value is UNKNOWN:
         return
     if wanted := _wrong_type(schema, value):
@@ -119,9 +148,7 @@ def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
     if problem := next(_problems(schema, value), ""):
         yield Note("", problem)
         return
-    if schema.get("template"):
-        yield from field_catalog.notes_of("core.v1.PodTemplateSpec", value, decides=False)
-    elif is_mapping(value):
+    if is_mapping(value):
         yield from _in_mapping(schema, value)
     elif isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
@@ -148,7 +175,7 @@ def _in_mapping(schema: _Schema, value: Manifest) -> Iterator[Note]:
             yield Note(key, "must be given")
     properties: Mapping[str, _Schema] = schema.get("properties", {})
     others: _Schema | None = schema.get("additionalProperties")
-    is_closed = properties and not others and not schema.get("preserve")
+    is_closed = "type" in schema and not others and not schema.get("preserve")
     for key, item in value.items():
         if key in properties or not is_closed:
             yield from notes_below(key, _violations(properties.get(key, others or {}), item))
@@ -160,7 +187,9 @@ def _wrong_type(schema: _Schema, value: Any) -> str:
     """Return the type that a value must have; "" if it has it."""
     if schema.get("intOrString"):
         is_valid = isinstance(value, int | str) and not isinstance(value, bool)
-        return "" if is_valid else "a whole number or a string"
+        # An amount is longer; for others, Go has an int32.
+        is_short = "pattern" in schema or not isinstance(value, int) or abs(value) < 2**31
+        return "" if is_valid and is_short else "a whole number of 32 bits or a string"
     wanted, test = _TYPES.get(schema.get("type", ""), ("", bool))
     return "" if not wanted or test(value) else wanted
 

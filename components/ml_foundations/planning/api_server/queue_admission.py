@@ -21,7 +21,9 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import with_class_tolerations
 from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
 from ml_foundations.planning.api_server.stages import GATED, seen_by
+from ml_foundations.planning.api_server.topology_requests import refused_annotations
 from ml_foundations.planning.model.decisions import (
+    NOTHING_DECIDED,
     OTHER_FLAVOR,
     AdmittedWorkload,
     Outcome,
@@ -64,7 +66,8 @@ class QueueAdmission:
             message = f"it waits in the queue {name}, and {missing}"
             remedy = f"Declare LocalQueue {name} in namespace {namespace}."
             no_queue = doubt("queue", "metadata.labels", message, remedy)
-            return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
+            refused = refused_annotations(workload)
+            return waiting.with_outcome(outcome + Outcome.refused([no_queue, *refused]))
         if not queues.accepts(queue, self._cluster.namespaces[namespace]):
             rejects = f"does not accept workloads of namespace {namespace}"
             message = f"ClusterQueue {name_of(queue)} {rejects}"
@@ -87,6 +90,16 @@ class QueueAdmission:
             outcome += Outcome.refused(self._pod_groups.refusals(workload.manifest))
             outcome += Outcome.refused(self._group_refusals(workload.manifest, queue))
         return self._with_flavors(waiting, usage, outcome)
+
+    def without_queue(self, workload: Workload) -> Outcome:
+        """Return what Kueue's webhooks refuse about a workload that waits in no queue.
+
+        They read every workload of a cluster with Kueue, so this needs a ClusterQueue.
+        """
+        if workload.queue is not None or not self._cluster.by_kind["ClusterQueue"]:
+            return NOTHING_DECIDED
+        refused = queue_webhooks.refusals(workload)
+        return Outcome.refused([*refused, *refused_annotations(workload)])
 
     def _quota_refusals(self, workload: Workload, usage: Sequence[QueueUsage]) -> Iterable[Refusal]:
         """Return what a queue has too little of. Replicas that wait alone may get other flavors."""

@@ -1,16 +1,24 @@
-"""What Kueue's webhooks refuse about a workload that names a queue.
+"""What Kueue's webhooks refuse about a workload, whether or not it names a queue.
 
 Follows pkg/controller/jobframework/validation.go and the webhooks in pkg/controller/jobs of Kueue
 v0.19.2; ``topology_requests`` has their rules about topology.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of, labels_of, mappings, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    labels_of,
+    mappings,
+    section,
+)
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN
+from ml_foundations.planning.api_server.pod_groups import group_of
+from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN, DOMAIN_PATH
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 
@@ -24,35 +32,98 @@ _MOST_SETS = 18
 """The most sets of pods in a workload (jobframework/constants.go)."""
 _HEAD = "head"
 _ELASTIC_KINDS = ("Job", *_RAY)
+_WITHOUT_JOBS = ("Deployment", "StatefulSet", "LeaderWorkerSet")
+"""Kinds with a Workload for each pod or group: the rules of Jobs are for their pods."""
+_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+_PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+_MANAGED = "kueue.x-k8s.io/managed"
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
-"""What Go's ParseBool reads as true."""
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+"""What Go's ParseBool reads."""
 _Faults = Iterator[tuple[str, str, Any, str]]
 """The field, what is wrong with it, its value, and what it must be."""
 
 
 def refusals(workload: Workload) -> Iterator[Refusal]:
-    """Yield the fields of a queued workload for which Kueue's webhook refuses it."""
+    """Yield the fields of a workload for which Kueue's webhooks refuse it or its pods."""
+    is_queued = workload.queue is not None
     for path, problem, value, wanted in (
-        *_of_every_kind(workload),
+        *_of_metadata(workload.kind, workload.manifest, ""),
+        *_of_managed(workload),
+        *_of_templates(workload),
         *(_of_job(workload) if workload.kind == "Job" else ()),
-        *(_of_ray(workload) if workload.kind in _RAY else ()),
+        *(_of_ray(workload) if is_queued and workload.kind in _RAY else ()),
     ):
         message = f"Kueue refuses the {workload.kind}: {path} {problem}"
         yield Refusal("queue", path, message, f"{wanted}.", certain=value is not UNKNOWN)
 
 
-def _of_every_kind(workload: Workload) -> _Faults:
-    queue, kind = workload.queue, workload.kind
+def _of_templates(workload: Workload) -> _Faults:
+    """Yield faults of pods, which have a separate webhook."""
+    if workload.kind == "Pod":
+        return
+    templates = {pods.path.removesuffix("spec"): pods.template for pods in workload.pods}
+    for path, template in templates.items():
+        yield from _of_metadata("Pod", template, path)
+
+
+def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
+    """Yield faults of labels and annotations (jobframework/validation.go ValidateJobOnCreate)."""
+    own, annotations = labels_of(manifest), annotations_of(manifest)
+    in_labels, in_annotations = f"{prefix}metadata.labels.", f"{prefix}metadata.annotations."
+    queue = own.get(labels.KUEUE_QUEUE)
     if isinstance(queue, str) and not DNS_SUBDOMAIN.matches(queue):
-        path = f"metadata.labels.{labels.KUEUE_QUEUE}"
+        path = f"{in_labels}{labels.KUEUE_QUEUE}"
         yield path, f"is {queue}, and must be a DNS subdomain", queue, "Name a LocalQueue"
-    seconds = labels_of(workload.manifest).get(labels.KUEUE_MOST_SECONDS)
-    if seconds is not None and not (_is_number(seconds) and int(seconds) > 0):
-        path = f"metadata.labels.{labels.KUEUE_MOST_SECONDS}"
-        yield path, f"is {seconds}", seconds, 'Set a number from 1 on, such as "3600"'
-    if _is_elastic(workload) and kind not in _ELASTIC_KINDS:
-        path = f"metadata.annotations.{labels.KUEUE_ELASTIC}"
+    if annotations.get(labels.KUEUE_ELASTIC) == "true" and kind not in _ELASTIC_KINDS:
+        path = f"{in_annotations}{labels.KUEUE_ELASTIC}"
         yield path, f"is true, and {kind}s cannot be elastic", "true", "Leave it out"
+    if fault := _gates_fault(annotations.get(_GATED_BY)):
+        path, remedy = f"{in_annotations}{_GATED_BY}", "Name gates with a domain, once each"
+        yield path, fault, annotations[_GATED_BY], remedy
+    if kind in _WITHOUT_JOBS:
+        return
+    seconds = own.get(labels.KUEUE_MOST_SECONDS)
+    if seconds is not None and not (_is_number(seconds) and int(seconds) > 0):
+        path = f"{in_labels}{labels.KUEUE_MOST_SECONDS}"
+        yield path, f"is {seconds}", seconds, 'Set a number from 1 on, such as "3600"'
+    in_both = {in_labels: own.get(_PREBUILT)} | {in_annotations: annotations.get(_PREBUILT)}
+    place = in_annotations if annotations.get(_PREBUILT) else in_labels
+    name = in_both[place]
+    if isinstance(name, str) and not DNS_SUBDOMAIN.matches(name):
+        yield f"{place}{_PREBUILT}", f"is {name}, and must be a DNS subdomain", name, "Name it so"
+    if kind == "Pod":
+        yield from _of_pod(manifest, prefix, name)
+
+
+def _of_managed(workload: Workload) -> _Faults:
+    """Yield a wrong label of pods; those that wait in a queue themselves get the right one."""
+    if workload.queue is not None and workload.kind in ("Pod", "Deployment"):
+        return
+    for pods in workload.pods:
+        if (managed := labels_of(pods.template).get(_MANAGED, "true")) not in ("true", UNKNOWN):
+            path = f"{pods.path.removesuffix('spec')}metadata.labels.{_MANAGED}"
+            yield path, f"is {managed}, and must be true", managed, "Leave it out"
+
+
+def _of_pod(pod: Manifest, prefix: str, prebuilt: Any) -> _Faults:
+    """Yield faults of the labels of a pod alone (jobs/pod)."""
+    group = group_of(pod)
+    if prebuilt and group and prebuilt != group:
+        path, problem = f"{prefix}metadata.labels.{_PREBUILT}", f"differs from the group {group}"
+        yield path, problem, prebuilt, "Give both the same name"
+    if group and not DNS_SUBDOMAIN.matches(group):
+        path = f"{prefix}metadata.labels.{labels.KUEUE_POD_GROUP}"
+        yield path, f"is {group}, and must be a DNS subdomain", group, "Name the group so"
+
+
+def _gates_fault(text: Any) -> str:
+    """Return what is wrong with gates (pkg/util/webhook/validation_admissiongatedby.go)."""
+    gates = [gate.strip() for gate in text.split(",")] if text and isinstance(text, str) else []
+    for gate in gates:
+        if not DOMAIN_PATH.matches(gate):
+            return f"has {gate or 'an empty gate'}, and each gate must have a domain"
+    return "has a gate twice" if len(set(gates)) < len(gates) else ""
 
 
 def _of_job(workload: Workload) -> _Faults:
@@ -61,13 +132,19 @@ def _of_job(workload: Workload) -> _Faults:
     fewest, parallelism = annotations.get(labels.KUEUE_LEAST), spec.get("parallelism", 1)
     path = f"metadata.annotations.{labels.KUEUE_LEAST}"
     if fewest is not None and isinstance(parallelism, int):
-        if not (_is_number(fewest) and 0 < int(fewest) < parallelism):
-            wanted = f"a number from 1 to {parallelism - 1}"
+        completions = spec.get("completions")
+        most = min(parallelism, completions) if isinstance(completions, int) else parallelism
+        if not (_is_number(fewest) and 0 < int(fewest) < most):
+            wanted = f"a number from 1 to {most - 1}"
             remedy = f"Set it to {wanted}, or leave it out"
             yield path, f"is {fewest}, and must be {wanted}", fewest, remedy
         if _is_elastic(workload):
             yield path, f"excludes {labels.KUEUE_ELASTIC}", fewest, "Keep one of them"
-    if annotations.get(labels.KUEUE_SAME_COMPLETIONS) in _TRUE:
+    same = annotations.get(labels.KUEUE_SAME_COMPLETIONS, "false")
+    if same not in (*_TRUE, *_FALSE):
+        path = f"metadata.annotations.{labels.KUEUE_SAME_COMPLETIONS}"
+        yield path, f"is {same}, which is not a boolean", same, 'Set it to "true", or leave it out'
+    if same in _TRUE:
         path = f"metadata.annotations.{labels.KUEUE_SAME_COMPLETIONS}"
         completions = spec.get("completions", 1)
         if spec.get("completionMode", "NonIndexed") == "NonIndexed":
@@ -114,4 +191,5 @@ def _is_elastic(workload: Workload) -> bool:
 
 
 def _is_number(text: Any) -> bool:
-    return str(text).isdecimal()
+    """Return whether Go's Atoi reads a text."""
+    return bool(re.fullmatch(r"[+-]?[0-9]{1,99}", str(text))) and abs(int(text)) < 2**63

@@ -6,20 +6,26 @@ Follows pkg/controller/jobframework/tas.go and tas_validation.go of Kueue v0.19.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.planning.api_server.text_formats import QUALIFIED_NAME
 from ml_foundations.planning.model.refusals import Refusal, doubt
-from ml_foundations.planning.model.workloads import PodSet
+from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.scheduler.topology import UNCONSTRAINED, Slices, TopologyRequest
 
 _KEYS = (
     *labels.KUEUE_TOPOLOGY.values(),
     *(labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICE_SIZE, labels.KUEUE_SLICES, labels.KUEUE_GROUP),
 )
+_LEVELS = (*list(labels.KUEUE_TOPOLOGY.values())[:2], labels.KUEUE_SLICE_LEVEL)
+"""The annotations with the label of a level."""
+_ALONE = ("Deployment", "Pod", "StatefulSet")
+"""Kueue sees each pod of these kinds alone."""
 _MOST_LAYERS = 3
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 """What Go's ParseBool reads."""
@@ -28,7 +34,7 @@ RULE = "queue-topology"
 
 def topology_request(pods: PodSet) -> TopologyRequest | None:
     """Return what pods with valid annotations request; None if they request no topology."""
-    annotations = annotations_of(pods.template)
+    annotations = _annotations(pods)
     layers = tuple(_layers(annotations))
     group = annotations.get(labels.KUEUE_GROUP)
     for mode, key in labels.KUEUE_TOPOLOGY.items():
@@ -40,9 +46,8 @@ def topology_request(pods: PodSet) -> TopologyRequest | None:
 
 def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
     """Yield why Kueue's webhook refuses the topology that the sets of a workload request."""
-    groups: defaultdict[str, list[PodSet]] = defaultdict(list)
     for pods in pod_sets:
-        annotations = annotations_of(pods.template)
+        annotations = _annotations(pods)
         unknown = [key for key in _KEYS if annotations.get(key) is UNKNOWN]
         for key in unknown:
             yield doubt(RULE, _path(pods), f"{key} is not known yet", "Set it to a plain value.")
@@ -50,7 +55,31 @@ def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
             return
         for fault, remedy in _faults(annotations, pods.count):
             yield Refusal(RULE, _path(pods), f"Kueue refuses the topology: {fault}", remedy)
-        if labels.KUEUE_GROUP in annotations:
+    yield from _refused_groups(pod_sets)
+
+
+def refused_annotations(workload: Workload) -> Iterator[Refusal]:
+    """Yield what Kueue's webhooks refuse about the annotations of a workload without a queue."""
+    for pods in workload.queued_sets:
+        annotations = _annotations(pods)
+        if not any(annotations.get(key) is UNKNOWN for key in _KEYS):
+            faults = list(_refused(annotations))
+            largest = max((layer.size for layer in _layers(annotations)), default=0)
+            if largest > pods.count and workload.kind not in _ALONE:
+                faults.append((f"a slice has {largest} of {pods.count} pods", "Set fewer."))
+            for fault, remedy in faults:
+                message = f"Kueue refuses the topology: {fault}"
+                yield Refusal(RULE, _path(pods), message, remedy)
+
+    if workload.kind not in _ALONE:
+        yield from _refused_groups(workload.queued_sets)
+
+
+def _refused_groups(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
+    """Yield groups that are not of a leader and workers (ValidatePodSetGroupingTopology)."""
+    groups: defaultdict[str, list[PodSet]] = defaultdict(list)
+    for pods in pod_sets:
+        if labels.KUEUE_GROUP in (annotations := _annotations(pods)):
             groups[annotations[labels.KUEUE_GROUP]].append(pods)
     for name, members in groups.items():
         if fault := _group_fault(members):
@@ -59,27 +88,53 @@ def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
             yield Refusal(RULE, _path(members[0]), message, remedy)
 
 
+def _annotations(pods: PodSet) -> dict[str, Any]:
+    """Return the annotations of a template; the API server drops those that are null."""
+    found = annotations_of(pods.template)
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def _path(pods: PodSet) -> str:
     return f"{pods.path.removesuffix('.spec')}.metadata.annotations"
 
 
 def _faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the annotations of a set of so many pods, and how to fix it."""
+    yield from _refused(annotations)
+    flag = annotations.get(labels.KUEUE_TOPOLOGY[UNCONSTRAINED])
+    if flag in _FALSE:
+        # Kueue accepts false, and then finds no level that the pods request.
+        key = labels.KUEUE_TOPOLOGY[UNCONSTRAINED]
+        yield f"{key} is {flag}, which requests no level", 'Set it to "true".'
+    above = count
+    for layer in _layers(annotations):
+        # Kueue accepts a set with pods beyond the last whole slice, and places these nowhere.
+        if layer.size > count or above % layer.size:
+            yield f"a slice has {layer.size} pods, which does not divide {above}", "Change one."
+        above = layer.size
+
+
+def _refused(annotations: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield what the webhook refuses about annotations (ValidateTASPodSetRequest)."""
     named = [key for key in labels.KUEUE_TOPOLOGY.values() if key in annotations]
     if len(named) > 1:
         yield f"it has {' and '.join(named)}", "Keep one of them."
     flag = annotations.get(labels.KUEUE_TOPOLOGY[UNCONSTRAINED], "true")
-    if flag not in _TRUE:
-        # Kueue accepts false, and then finds no level that the pods request.
-        kind = "requests no level" if flag in _FALSE else "is not a boolean"
-        yield f"{labels.KUEUE_TOPOLOGY[UNCONSTRAINED]} is {flag}, which {kind}", 'Set it to "true".'
+    if flag not in (*_TRUE, *_FALSE):
+        key = labels.KUEUE_TOPOLOGY[UNCONSTRAINED]
+        yield f"{key} is {flag}, which is not a boolean", 'Set it to "true".'
+    levels = [str(annotations[key]) for key in _LEVELS if key in annotations]
+    for level in (*levels, *(layer.level for layer in _layers(annotations))):
+        if not QUALIFIED_NAME.matches(level):
+            yield f"its level '{level}' cannot be a label of nodes", "Name a level of the topology."
     if (labels.KUEUE_SLICE_LEVEL in annotations) != (labels.KUEUE_SLICE_SIZE in annotations):
         both = f"{labels.KUEUE_SLICE_LEVEL} and {labels.KUEUE_SLICE_SIZE}"
         yield f"it has one of {both}", "Set both, or none."
     if labels.KUEUE_SLICES in annotations and labels.KUEUE_SLICE_LEVEL in annotations:
         yield f"it has {labels.KUEUE_SLICE_LEVEL} and {labels.KUEUE_SLICES}", "Keep one of them."
-    yield from _layer_faults(annotations, count)
-    if group := annotations.get(labels.KUEUE_GROUP):
+    yield from _layer_faults(annotations)
+    if labels.KUEUE_GROUP in annotations:
+        group = annotations[labels.KUEUE_GROUP]
         if group.isdecimal():
             yield f"{labels.KUEUE_GROUP} is {group}, a number", "Use a word."
         if annotations.keys() & {labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICES}:
@@ -88,7 +143,7 @@ def _faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
             yield f"{labels.KUEUE_GROUP} needs a required or preferred level", "Set one."
 
 
-def _layer_faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
+def _layer_faults(annotations: Manifest) -> Iterator[tuple[str, str]]:
     key = labels.KUEUE_SLICES if labels.KUEUE_SLICES in annotations else labels.KUEUE_SLICE_SIZE
     layers = _layers(annotations)
     if key in annotations and not 0 < len(layers) <= _MOST_LAYERS:
@@ -97,12 +152,12 @@ def _layer_faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]
         return
     if len({layer.level for layer in layers}) < len(layers):
         yield f"{key} names a level twice", "Name each level once."
-    above = count
-    for layer in layers:
-        # Kueue accepts a set with pods beyond the last whole slice, and places these nowhere.
-        if layer.size > count or above % layer.size:
-            yield f"a slice has {layer.size} pods, which does not divide {above}", "Change one."
-        above = layer.size
+    for above, layer in pairwise(layers):
+        if above.size % layer.size:
+            yield (
+                f"a slice has {layer.size} pods, which does not divide {above.size}",
+                "Change one.",
+            )
 
 
 def _layers(annotations: Manifest) -> list[Slices]:

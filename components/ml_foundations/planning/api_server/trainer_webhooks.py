@@ -7,6 +7,7 @@ changes of a TrainJob, QLoRA by TorchTune, and Volcano.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ml_foundations.catalog.versions import TRAINER_API
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -16,13 +17,15 @@ from ml_foundations.kubernetes.objects import (
     section,
     text_of,
 )
-from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import definitions
 from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model import workloads
 
 RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
+_GROUPS = (TRAINER_API.partition("/")[0],)
 _NODE = "node"
 _INITIALIZERS = {"dataset": "dataset-initializer", "model": "model-initializer"}
 """The Jobs and containers of a runtime, by the field of a TrainJob that needs them."""
@@ -64,6 +67,12 @@ def of_train_job(train_job: Manifest, runtime: Manifest | None) -> Iterator[Note
     if workloads.is_stored(train_job):
         return
     yield from definitions.violations(train_job)
+    reference = section(train_job, "spec", "runtimeRef")
+    for field, served in (("kind", RUNTIMES), ("apiGroup", _GROUPS)):
+        value = reference.get(field)
+        if value not in (None, UNKNOWN, *served):
+            problem = f"must be {' or '.join(served)}, not {shown(value)}"
+            yield Note(f"spec.runtimeRef.{field}", problem)
     if runtime is None:
         return
     if not workloads.is_stored(runtime) and any(of_runtime(runtime)):

@@ -159,9 +159,18 @@ def listed_kinds() -> list[str]:
     return [*named, *(pattern for pattern, _ in wildcards)]
 
 
+_GROUPS_OF_DEFINITIONS = (
+    "x-k8s.io/",
+    "ray.io/",
+    "trainer.kubeflow.org/",
+    "inference.networking.k8s.io/",
+)
+
+
 def as_stored(manifest: Manifest) -> Manifest:
     """Return an object with 1.0 as 1 if its kind has a definition: only those accept both."""
-    if "x-k8s.io/" not in str(manifest.get("apiVersion")):
+    version = str(manifest.get("apiVersion"))
+    if not any(group in version for group in _GROUPS_OF_DEFINITIONS):
         return manifest
     return map_leaves(
         manifest,

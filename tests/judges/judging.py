@@ -1,0 +1,310 @@
+"""Ask the API server with the webhooks of all controllers, and KubeRay by its status; compare planning with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ml_foundations.planning import Severity, Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.control_plane import controllers
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
+
+from codegen import definitions
+from tests.differential import control_plane
+from tests.differential.acceptance import proof
+from tests.differential.acceptance.generator import Object, Schema
+from tests.differential.acceptance.proof import REFUSING, ROOMY, Server
+from tests.judges import edits
+
+DRY_RUN = "?dryRun=All&fieldValidation=Strict"
+POOLS = "inference.networking.k8s.io_inferencepools.yaml"
+RAY = ("RayCluster", "RayJob", "RayService")
+WITH_TEMPLATES = (*RAY, "LeaderWorkerSet", "DisaggregatedSet")
+"""Kinds whose controllers make pods of each template."""
+RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
+"""Kinds whose templates become pods by TrainJobs."""
+COPIED = ("labels", "annotations", "finalizers")
+"""What controllers copy of a template's metadata."""
+OF_QUEUES = "queue-topology"
+"""The rule of planning for topologies: also for those that Kueue accepts and places nowhere."""
+LATER = re.compile("the same groupName|its name and a hash are too long|resourceClaims of Training")
+"""Refusals by KubeRay's own webhook, which is off by default, and of pods with what their controllers add."""
+UNANSWERED = "KubeRay does not answer"
+"""It fails again and again at something that it makes of an object, without an event."""
+TRANSIENT = re.compile("already exists|not found")
+"""Failures of a look at a cache that is behind: KubeRay tries again."""
+AT_ONCE = 8
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What planning and the controllers say of an object."""
+
+    seed: int
+    document: Object
+    words: str
+    """Those of the refusal; empty if the object is accepted."""
+    errors: tuple[tuple[str, str, str], ...]
+    """Planning's refusals: rule, path and message."""
+    verdict: Verdict
+    crash: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        if self.crash:
+            return True
+        if self.words == UNANSWERED:
+            return False
+        if self.words:
+            return not self.errors and self.is_decided
+        return any(
+            rule != OF_QUEUES and not LATER.search(message) for rule, _, message in self.errors
+        )
+
+    @property
+    def is_decided(self) -> bool:
+        return self.verdict is not Verdict.UNDETERMINED
+
+    @property
+    def reason(self) -> str:
+        """The refusal without what is of this object alone."""
+        return _plain(self.words)
+
+    def __str__(self) -> str:
+        kind = f"{self.seed} {self.document['apiVersion']} {self.document['kind']}"
+        if self.crash:
+            return f"{kind} crashes planning: {self.crash}"
+        if self.words:
+            return f"{kind} is refused: {self.words[-600:]}"
+        return f"{kind} is accepted, planning: {self.errors[0]}"
+
+
+@cache
+def surroundings() -> list[Object]:
+    """What the objects find in the cluster."""
+    return yaml.safe_load((edits.HERE / "surroundings.yaml").read_text())
+
+
+@cache
+def roomy() -> Object:
+    """A node for everything, in one domain of each level."""
+    labels = ROOMY["metadata"]["labels"] | {"cloud/block": "b", "cloud/rack": "r"}
+    return ROOMY | {"metadata": ROOMY["metadata"] | {"labels": labels}}
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Rehearsal]:
+    """A control plane with all controllers, for as long as the context lasts."""
+    with control_plane.running(folder) as rehearsal:
+        try:
+            install(rehearsal)
+            yield rehearsal
+        finally:
+            controllers.stop(rehearsal)
+
+
+def install(rehearsal: Rehearsal) -> None:
+    """Start all controllers, and create what the objects find in the cluster."""
+    api = Api(Access(rehearsal.kubeconfig))
+    file = definitions.folder(definitions.POOLS, download=False) / "config/crd/bases" / POOLS
+    kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.create(kinds, yaml.safe_load(file.read_text()))
+    for controller in controllers.CONTROLLERS:
+        controllers.start(rehearsal, toolchain.ensure(), controller, {})
+
+
+async def prepare(server: Server, schema: Schema) -> None:
+    """Create what the objects find in the cluster."""
+    for document in surroundings():
+        _, words = await server.create(schema, document)
+        assert not words, words
+    while not await server.has("/api/v1/namespaces/crew/serviceaccounts/default"):
+        await asyncio.sleep(0.1)
+
+
+async def judge(rehearsal: Rehearsal, seeds: Sequence[int]) -> list[Judgement]:
+    """Ask and judge the objects of some seeds."""
+    async with proof.connect(rehearsal) as server:
+        schema = await server.schema()
+        await prepare(server, schema)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(seed: int) -> Judgement:
+            async with turns:
+                document = edits.case(schema, seed)
+                words = await refused(server, schema, document, seed)
+                return compared(seed, document, words)
+
+        return await asyncio.gather(*map(one, seeds))
+
+
+async def refused(server: Server, schema: Schema, document: Object, seed: int) -> str:
+    """The words with which an object is refused; empty if it is accepted."""
+    kind = document["apiVersion"], document["kind"]
+    if kind not in schema.paths:
+        return f"no version {kind[0]} of {kind[1]}"
+    answer, words = await server.create(schema, document, DRY_RUN)
+    if answer and document["kind"] in RAY:
+        words = await _refused_in_its_loop(server, schema, document, seed)
+    if answer and document["kind"] == "RayService":
+        # The service reports a cluster that its operator refuses only later.
+        spec = document["spec"]["rayClusterConfig"]
+        cluster = document | {"kind": "RayCluster", "spec": spec}
+        words = words or await _refused_in_its_loop(server, schema, cluster, seed)
+    for pod in _pods(answer) if answer else ():
+        words = words or await _refused_below(server, schema, pod)
+    return _message(words)
+
+
+async def _refused_below(server: Server, schema: Schema, document: Object) -> str:
+    """The words with which an object of a controller is refused, or its pods."""
+    answer, words = await server.create(schema, document, "?dryRun=All")
+    for pod in proof.made(answer) if answer else ():
+        words = words or await _refused_below(server, schema, pod)
+    return _message(words)
+
+
+def _pods(owner: Object) -> Iterable[Object]:
+    """What controllers make of an object: pods of its templates, or Jobs with pods."""
+    if owner["kind"] in RUNTIMES:
+        return
+    if owner["kind"] not in WITH_TEMPLATES:
+        yield from proof.made(owner)
+        return
+    if owner["kind"] == "LeaderWorkerSet":
+        pods = owner["spec"]["leaderWorkerTemplate"]
+        for template in filter(None, (pods["workerTemplate"], pods.get("leaderTemplate"))):
+            yield _stateful_set(owner, template)
+    for template in _templates(owner.get("spec")):
+        given = template.get("metadata") or {}
+        metadata = {key: given[key] for key in COPIED if key in given} | {"name": "w-0"}
+        metadata["namespace"] = owner["metadata"]["namespace"]
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _stateful_set(owner: Object, template: Object) -> Object:
+    """What the controller of a LeaderWorkerSet makes: a StatefulSet of its leaders or workers."""
+    pods = owner["spec"]["leaderWorkerTemplate"]
+    metadata = (template.get("metadata") or {}) | {"labels": {"lws": "w"}}
+    spec = {"serviceName": "w", "selector": {"matchLabels": {"lws": "w"}}}
+    spec |= {"template": template | {"metadata": metadata}}
+    spec |= {"volumeClaimTemplates": pods.get("volumeClaimTemplates") or []}
+    named = {"name": "w", "namespace": owner["metadata"]["namespace"]}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": named, "spec": spec}
+
+
+def _templates(value: Any) -> Iterator[Object]:
+    """The templates of pods in a value; a group without replicas counts as if it had some."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _templates(item)
+    elif isinstance(value, dict):
+        if isinstance(value.get("spec"), dict) and "containers" in value["spec"]:
+            yield value
+            return
+        for below in value.values():
+            yield from _templates(below)
+
+
+def _message(words: str) -> str:
+    return json.loads(words)["message"] if words.startswith("{") else words
+
+
+async def _refused_in_its_loop(server: Server, schema: Schema, document: Object, seed: int) -> str:
+    """What KubeRay reports of an object that it looks at; the object is deleted again."""
+    document = json.loads(json.dumps(document))
+    if document["metadata"]["name"] == "o":
+        document["metadata"]["name"] = f"r{seed}"
+    created, words = await server.create(schema, document, "?fieldValidation=Strict")
+    if created is None:
+        return _message(words)
+    path = (
+        f"{schema.paths[document['apiVersion'], document['kind']]}/{document['metadata']['name']}"
+    )
+    path = path.replace("{namespace}", document["metadata"]["namespace"])
+    events = f"/api/v1/namespaces/crew/events?fieldSelector=involvedObject.uid={created['metadata']['uid']}"
+    deadline = time.monotonic() + SECONDS
+    try:
+        was_answered = False  # An event may come after the status.
+        while time.monotonic() < deadline:
+            status = (await server.read(path)).get("status")
+            for event in (await server.read(events))["items"]:
+                if event["type"] == "Warning" and not TRANSIENT.search(event["message"]):
+                    return event["message"]
+            if was_answered and "ValidationFailed" not in json.dumps(status):
+                return ""
+            was_answered = bool(status)
+            await asyncio.sleep(0.3)
+        return UNANSWERED
+    finally:
+        await server.delete(path)
+
+
+def compared(seed: int, document: Object, words: str) -> Judgement:
+    """Compare what planning says of an object with the words of a refusal."""
+    name = document["metadata"].get("name")
+    own = f"{document['kind']} {document['metadata'].get('namespace')}/{name}"
+    try:
+        verdicts = judge_documents([*surroundings(), roomy(), document])
+    except Exception as error:
+        return Judgement(seed, document, words, (), Verdict.FITS, repr(error))
+    errors = tuple(
+        (finding.rule, finding.path, finding.message)
+        for finding in verdicts.findings
+        if finding.severity is Severity.ERROR and _is_refusing(finding.rule, finding.message)
+    )
+    said = [each.verdict for each in verdicts.workloads if str(each.workload) == own]
+    return Judgement(seed, document, words, errors, (said or [verdicts.stack])[0])
+
+
+def _is_refusing(rule: str, message: str) -> bool:
+    return rule in REFUSING or message.startswith("Kueue refuses")
+
+
+def _plain(text: str) -> str:
+    """A text without names, numbers and values."""
+    text = text.partition(" is invalid: ")[2] or text
+    text = re.sub(r"\[\w+\]", "[]", text)
+    text = re.sub(r'"[^"]*"', "_", text)
+    return re.sub(r"(: Invalid value: )\S+:", r"\1_:", re.sub(r"\d+|x{9,}|a{9,}", "_", text))[:160]
+
+
+def report(found: Iterable[Judgement]) -> str:
+    """Figures by kind, and the reasons of the refusals."""
+    counts: dict[str, Counter[str]] = {}
+    reasons = Counter[str]()
+    for judgement in found:
+        word = "refused" if judgement.words else "accepted"
+        for name in (judgement.document["kind"], "all"):
+            row = counts.setdefault(name, Counter())
+            row.update(["objects", word])
+            row["undetermined"] += not judgement.is_decided
+            row["wrong"] += judgement.is_wrong
+        if judgement.words:
+            reasons[judgement.reason] += 1
+    columns = ("objects", "accepted", "refused", "undetermined", "wrong")
+    lines = [f"| kind | {' | '.join(columns)} |", "|-|" + "-:|" * len(columns)]
+    for name in sorted(counts, key=lambda name: (name == "all", name)):
+        lines.append(f"| {name} | {' | '.join(f'{counts[name][key]:,}' for key in columns)} |")
+    lines += ["", "| refused with | times |", "|-|-:|"]
+    lines += [f"| {_cell(reason)} | {times:,} |" for reason, times in reasons.most_common(60)]
+    return "\n".join(lines)
+
+
+def _cell(text: Any) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")
