@@ -47,7 +47,7 @@ def test_commands_are_commands(text: str) -> None:
         ["bash", "-n"], input=text, capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
-    targets = re.findall(r"^([a-z]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         match [word for word in words if not re.match(r"[A-Z_]+=", word)]:
