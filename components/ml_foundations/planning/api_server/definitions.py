@@ -86,7 +86,7 @@ def is_defined(manifest: Manifest) -> bool:
 def violations(manifest: Manifest) -> list[Note]:
     """Return what the API server refuses about an object by the definition of its kind."""
     if not is_defined(manifest):
-        return list(_other_versions(manifest))
+        return []
     schema = _kinds()[f"{manifest['apiVersion']} {manifest['kind']}"]
     completed = _completed(schema, manifest, zeros=manifest["kind"] in _REWRITTEN)
     notes = list(_violations(schema, completed))
@@ -98,18 +98,8 @@ def violations(manifest: Manifest) -> list[Note]:
 def _name_faults(manifest: Manifest) -> Iterator[Note]:
     """Yield that a name is none that the API server accepts for an object of any definition."""
     name: Any = name_of(manifest)
-    if isinstance(name, str) and not DNS_SUBDOMAIN.matches(name):
+    if isinstance(name, str) and name and not DNS_SUBDOMAIN.matches(name):
         yield Note("metadata.name", f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}")
-
-
-def _other_versions(manifest: Manifest) -> Iterator[Note]:
-    """Yield that the API server does not serve a version, if it serves others of the kind."""
-    group, _, _ = str(manifest.get("apiVersion")).rpartition("/")
-    served = [name.split() for name in _kinds() if name.startswith(f"{group}/")]
-    versions = [version for version, kind in served if kind == manifest.get("kind")]
-    if versions:
-        wanted = " or ".join(versions)
-        yield Note("apiVersion", f"must be {wanted}, not {shown(manifest['apiVersion'])}")
 
 
 def _whole(schema: _Schema) -> _Schema:

@@ -105,9 +105,8 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
     for line in str(annotations_of(manifest).get(REFUSED, "")).splitlines():
         path, _, problem = line.partition(" ")
         notes.append(Note(path, problem))
-    notes += definitions.violations(manifest)
     if definitions.is_defined(manifest):
-        notes += of_controller(kind).violations(manifest)
+        notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]
         notes += of_runtime(manifest) if kind in RUNTIMES else ()
         most = MOST_CHARACTERS.get(kind, sys.maxsize)
         if isinstance(name, str) and len(name) > most:
