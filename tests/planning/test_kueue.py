@@ -60,6 +60,11 @@ def test_a_queue_that_is_not_declared() -> None:
     assert verdict(queued(2)) is OPEN
 
 
+def test_a_kind_that_is_not_known_waits_in_a_queue() -> None:
+    """Its namespace is none that a known workload has."""
+    assert verdict(queued(2) | {"apiVersion": "v1"}, cluster_queue()) is OPEN
+
+
 @pytest.mark.parametrize(
     ("rank", "pods", "expected"),
     [("high", 2, FITS), ("hihg", 2, OPEN), ("hihg", 3, CANNOT), (UNKNOWN, 2, FITS)],

@@ -40,8 +40,7 @@ def main() -> int:
         given = folder / "cases"
         with given.open("w") as file:
             for case in cases(CHECKOUT, options.seed, *counts):
-                # A golden may have a date, which JSON lacks.
-                file.write(json.dumps(case, default=str) + "\n")
+                file.write(json.dumps(case) + "\n")
         roots = [_checkout(options.before, folder), _checkout(options.after, folder)]
         judging = [_start(root, given, folder / f"judged{n}") for n, root in enumerate(roots)]
         if any([process.wait() for process in judging]):

@@ -1,6 +1,7 @@
 """The cases: the manifests and golden programs of a checkout, and seeded edits of them."""
 
 import copy
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,7 +64,9 @@ def _files(root: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, list[Any
     for path in sorted(path for folder in folders for path in (root / folder).rglob("*.yaml")):
         try:
             trees = [tree for tree in yaml.load_all(path.read_text(), yaml.CSafeLoader) if tree]
-        except yaml.YAMLError:
+            # The copy has no part twice, which an edit would change in both places.
+            trees = json.loads(json.dumps(trees, default=str))
+        except (yaml.YAMLError, ValueError):
             continue  # of tests of the reader
         if trees:
             yield str(path.relative_to(root)), trees
@@ -88,7 +91,7 @@ def _edit(parts: list[Any], chance: random.Random) -> None:
     elif isinstance(value, int):
         holder[key] = chance.choice(_NUMBERS)
     elif isinstance(value, str):
-        same = [other[name] for other, name in places if name == key]
+        same = [copy.deepcopy(other[name]) for other, name in places if name == key]
         holder[key] = chance.choice([*same, value + "x", ""])
     elif isinstance(value, list) and value:
         value.append(copy.deepcopy(chance.choice(value)))

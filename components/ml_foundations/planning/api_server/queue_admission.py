@@ -68,7 +68,7 @@ class QueueAdmission:
             no_queue = doubt("queue", "metadata.labels", message, remedy)
             refused = refused_annotations(workload)
             return waiting.with_outcome(outcome + Outcome.refused([no_queue, *refused]))
-        if not queues.accepts(queue, self._cluster.namespaces[namespace]):
+        if not queues.accepts(queue, self._cluster.namespaces.get(namespace, {})):
             rejects = f"does not accept workloads of namespace {namespace}"
             message = f"ClusterQueue {name_of(queue)} {rejects}"
             remedy = "Let its namespaceSelector select the namespace."
