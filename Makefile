@@ -7,8 +7,8 @@ N ?= 10000
 $(foreach name,STACK PROJECT NODES PYTHON N FIRST GENERATOR WRITE,\
 	$(eval override $(name) := $$(value $(name)))$(eval export MAKE_$(name) := $$(value $(name))))
 RUN := .venv/bin/python -m
-# Three workers keep two cores busy: some tests wait for a replica.
-SPREAD := -q -n 3 --dist loadfile --no-loadscope-reorder
+# Four workers keep two cores busy: some tests wait for a replica.
+SPREAD := -q -n 4 --dist loadfile --no-loadscope-reorder
 PINNED := uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q
 # The messages then name make's own targets.
 REHEARSE := ML_FOUNDATIONS_MAKE=1 .venv/bin/ml-foundations
