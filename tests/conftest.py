@@ -20,8 +20,8 @@ from tests.support import surroundings
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.cluster import Cluster
 
-COSTS = {"suffered": 360, "copy_checkout": 30, "cluster": 1, "tools": 1}
-"""Fixtures of tests that need a replica or its tools, and what such a test takes, beside others."""
+COSTS = {"suffered": 360, "copy_checkout": 30, "tools": 10}
+"""Fixtures of tests that need more than the shared replica, and what such a test takes, beside others."""
 OF_THEIR_OWN = {"copy_checkout", "suffered", "project", "jobset", "outcomes"}
 """Fixtures that deploy a stack or a program, or start a controller: more than the shared replica."""
 END_TO_END = Path(__file__).parent / "end_to_end"
@@ -46,10 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     costs: Counter[Path] = Counter()
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if used := COSTS.keys() & fixtures:
+        used = COSTS.keys() & fixtures
+        if used:
             item.add_marker("replica")
+        if _shares_a_replica(fixtures):
+            costs[item.path] += 1
+        elif used:
             costs[item.path] += max(COSTS[name] for name in used)
-            if END_TO_END not in item.path.parents and not _shares_a_replica(fixtures):
+            if END_TO_END not in item.path.parents:
                 item.add_marker("test_all")
     items.sort(key=lambda item: -costs[item.path])
 

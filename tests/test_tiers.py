@@ -21,3 +21,10 @@ def test_a_test_is_in_one_tier(test_all: bool, trial: bool) -> None:
 def test_ci_runs_all_tiers() -> None:
     assert TIERS.keys() == {"test", "test-all", "trials"}
     assert f"\nmake {' '.join(TIERS)}\n" in (CHECKOUT / ".ci" / "run").read_text()
+
+
+def test_no_test_sets_its_tier_itself() -> None:
+    """It follows from fixtures and folders, in conftest.py."""
+    marked = re.compile(r"mark\.(replica|test_all)\b")
+    files = [path for path in (CHECKOUT / "tests").rglob("*.py") if marked.search(path.read_text())]
+    assert not files

@@ -41,8 +41,6 @@ BELOW_LATER_FIELDS = {
 }
 """Fields of DRA. The tables have the fields that lead to them."""
 
-pytestmark = pytest.mark.replica
-
 
 class OpenApi:
     """The kinds and types that an API server publishes."""

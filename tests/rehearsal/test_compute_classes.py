@@ -204,7 +204,6 @@ def health(cloud: Cloud) -> tuple[str, list[str]]:
     return condition(item, "Health").get("status", ""), reasons
 
 
-@pytest.mark.replica
 def test_a_stockout_leads_to_the_next_pool(declared: Cloud) -> None:
     declared.api.create(PATH, IN_ORDER)
     declared.store.put("stock", {"first": 0})
@@ -224,7 +223,6 @@ def test_a_stockout_leads_to_the_next_pool(declared: Cloud) -> None:
     until(lambda: len(declared.nodes("first")) == 1)
 
 
-@pytest.mark.replica
 def test_faults_of_a_class_are_in_its_status(declared: Cloud) -> None:
     declared.api.create(PATH, IN_ORDER)
     declared.store.save_pool(FIRST)
@@ -245,7 +243,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.replica
 def test_the_api_refuses_what_gke_refuses(declared: Cloud) -> None:
     for case, manifest in REFUSED.items():
         with pytest.raises(ApiError, match="422"):

@@ -295,7 +295,6 @@ def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
     assert f"make knows no {name}=: write it in capitals" in done.stderr
 
 
-@pytest.mark.replica
 def test_a_half_removed_rehearsal_gets_a_new_passphrase(rehearsal: Rehearsal, tools: Tools) -> None:
     stack_file(rehearsal, "config: {t:a: b}")
     installation.install(rehearsal, tools)

@@ -114,7 +114,6 @@ def events(cloud: Cloud) -> list[str]:
     return [each["message"] for each in found if each["reason"] == "NoHealthyUpstream"]
 
 
-@pytest.mark.replica
 def test_two_servers_share_an_address(cloud: Cloud) -> None:
     until(lambda: is_programmed(cloud) == "True")
     (address,) = read(cloud, "Gateway", "llm")["status"]["addresses"]
@@ -132,7 +131,6 @@ def test_two_servers_share_an_address(cloud: Cloud) -> None:
     assert events(cloud) == []
 
 
-@pytest.mark.replica
 def test_without_a_subnetwork_it_is_not_programmed(cloud: Cloud) -> None:
     until(lambda: is_programmed(cloud) == "True")
     cloud.store.save("recorded", "ml", NETWORK)
@@ -146,7 +144,6 @@ def test_without_a_subnetwork_it_is_not_programmed(cloud: Cloud) -> None:
         cloud.store.delete("recorded", key)
 
 
-@pytest.mark.replica
 def test_another_health_check_leaves_no_healthy_upstream(cloud: Cloud) -> None:
     until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
     policy = path_of(read(cloud, "HealthCheckPolicy", "code"), "code")
@@ -162,7 +159,6 @@ def test_another_health_check_leaves_no_healthy_upstream(cloud: Cloud) -> None:
     assert {each["status"] for each in parent["conditions"]} == {"True"}, "as on GKE"
 
 
-@pytest.mark.replica
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -184,7 +180,6 @@ def test_a_route_to_no_pool_is_not_resolved(
     until(lambda: reasons() == ["Accepted", reason])
 
 
-@pytest.mark.replica
 def test_the_api_server_refuses_what_gke_refuses(cloud: Cloud) -> None:
     pool = next(each for each in manifests() if each["kind"] == "InferencePool")
     pool = {**pool, "metadata": {"name": "other", "namespace": NAMESPACE}}
@@ -201,7 +196,6 @@ def test_the_api_server_refuses_what_gke_refuses(cloud: Cloud) -> None:
         cloud.api.create(path_of(route), {**route, "metadata": {"name": "other"}, "spec": spec})
 
 
-@pytest.mark.replica
 def test_a_picker_that_does_not_answer_closes_its_pool_or_opens_it(cloud: Cloud) -> None:
     until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
     pool = path_of(read(cloud, "InferencePool", "chat"), "chat")

@@ -80,7 +80,6 @@ def replicas(cloud: Cloud) -> int:
     return found["spec"]["replicas"]
 
 
-@pytest.mark.replica
 def test_pods_are_scaled_by_the_load_that_google_s_adapter_reports(
     cloud: Cloud, made: list[Object]
 ) -> None:
@@ -97,7 +96,6 @@ def test_pods_are_scaled_by_the_load_that_google_s_adapter_reports(
     assert value["value"] == "20"
 
 
-@pytest.mark.replica
 def test_gke_serves_what_it_reads_itself_and_nothing_else(cloud: Cloud, made: list[Object]) -> None:
     cloud.store.put("metrics", {"vllm:num_requests_waiting": "20"})
     create(cloud, made, server(metric="vllm:num_requests_waiting", served_by="gke"))
@@ -109,7 +107,6 @@ def test_gke_serves_what_it_reads_itself_and_nothing_else(cloud: Cloud, made: li
     until(lambda: scaling_active(cloud).get("reason") == "FailedGetPodsMetric")
 
 
-@pytest.mark.replica
 def test_other_apis_that_pods_serve_are_empty_and_block_nothing(
     cloud: Cloud, made: list[Object]
 ) -> None:

@@ -231,7 +231,6 @@ class Engine:
         return {step["urn"] for step in steps if "replace" in step["op"]}
 
 
-@pytest.mark.replica
 @pytest.mark.parametrize("name", recording.EXAMPLES)
 @pytest.mark.parametrize("most", [MOST, pytest.param(0, marks=pytest.mark.trial)])
 def test_each_replacement_of_the_engine(name: str, most: int, tools: Tools, tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.replica
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("endpoint", ["dns", "public"])
 def test_cluster_changes_in_place(endpoint: str, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kubernetes.client import CoreV1Api
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
@@ -19,7 +18,6 @@ from tests.support.cluster import Cluster
 from tests.support.goldens import objects
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.replica
 NAMESPACE = "accepted"
 CHARTS = {each.name: each for each in controllers.CONTROLLERS if controllers._has_chart(each)}
 

@@ -20,8 +20,6 @@ from tests.support.cases import cases
 from tests.support.cluster import Cluster
 from tests.support.project import Project
 
-pytestmark = pytest.mark.replica
-
 MAPS = """
 apiVersion: v1
 kind: ConfigMap

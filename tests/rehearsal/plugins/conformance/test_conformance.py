@@ -17,7 +17,6 @@ from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.replica
 ALL = running.scenarios()
 
 
