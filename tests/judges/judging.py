@@ -45,6 +45,8 @@ LATER = re.compile("the same groupName|its name and a hash are too long|resource
 """Refusals by KubeRay's own webhook, which is off by default, and of pods with what their controllers add."""
 UNANSWERED = "KubeRay does not answer"
 """It fails again and again at something that it makes of an object, without an event."""
+NO_VERSION = "no version"
+"""Planning says nothing of versions that it does not know: a later controller may serve them."""
 TRANSIENT = re.compile("already exists|not found")
 """Failures of a look at a cache that is behind: KubeRay tries again."""
 AT_ONCE = 8
@@ -68,7 +70,7 @@ class Judgement:
     def is_wrong(self) -> bool:
         if self.crash:
             return True
-        if self.words == UNANSWERED:
+        if self.words.startswith((UNANSWERED, NO_VERSION)):
             return False
         if self.words:
             return not self.errors and self.is_decided
@@ -157,7 +159,7 @@ async def refused(server: Server, schema: Schema, document: Object, seed: int) -
     """The words with which an object is refused; empty if it is accepted."""
     kind = document["apiVersion"], document["kind"]
     if kind not in schema.paths:
-        return f"no version {kind[0]} of {kind[1]}"
+        return f"{NO_VERSION} {kind[0]} of {kind[1]}"
     answer, words = await server.create(schema, document, DRY_RUN)
     if answer and document["kind"] in RAY:
         words = await _refused_in_its_loop(server, schema, document, seed)

@@ -715,6 +715,12 @@ def test_other_nodes_than_those_of_flex_start_come_together() -> None:
     assert "one-by-one" not in found([train, queued_pool])
 
 
+def test_a_volume_whose_size_is_not_known_may_be_bound_or_not() -> None:
+    stack = claiming_volumes(1)
+    stack[2]["spec"]["capacity"] = {"storage": UNKNOWN}
+    assert judge(stack).stack is OPEN
+
+
 @pytest.mark.parametrize("names_it", [True, False])
 def test_a_volume_that_names_no_claim_is_a_bucket_too(names_it: bool) -> None:
     """Kubernetes binds a claim to the free volume that it names, or to one of its class."""

@@ -216,7 +216,8 @@ class FreeVolumes:
             named = ", or name the claim in its claimRef" if is_able else ""
             remedy = f"Change one of both{named}." if is_free else "Correct its claimRef."
         message = f"no PersistentVolume can be bound to claim {name_of(claim)}: {why}"
-        return Refusal("volume-binding", "volumes", message, remedy)
+        is_certain = all(map(storage.has_known_size, kept))
+        return Refusal("volume-binding", "volumes", message, remedy, is_certain)
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
         """Return the claims that may take some volumes: what satisfies them, and their number."""

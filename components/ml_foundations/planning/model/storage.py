@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
@@ -141,9 +142,15 @@ def access_modes(claim_or_volume: Manifest) -> list[str]:
     return section(claim_or_volume, "spec").get("accessModes") or []
 
 
+def has_known_size(volume: Manifest) -> bool:
+    """Return whether the size of a volume is known before it is deployed."""
+    return at(volume, "spec.capacity.storage") is not UNKNOWN
+
+
 def size_of(volume: Manifest) -> int:
-    """Return the size of a volume in thousandths of a byte."""
-    return milli(section(volume, "spec", "capacity").get("storage", 0))
+    """Return the size of a volume in thousandths of a byte; 0 if it is not known."""
+    size = section(volume, "spec", "capacity").get("storage", 0)
+    return milli(size) if has_known_size(volume) else 0
 
 
 def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
