@@ -143,8 +143,8 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 OF_QUEUES: list[tuple[str, dict[str, Any], str]] = [
     ("RayJob", {"spec.shutdownAfterJobFinishes": False}, "shutdownAfterJobFinishes is not true"),
-    ("RayJob", {"spec.rayClusterSpec.enableInTreeAutoscaling": True}, "not elastic"),
-    ("RayJob", {"spec.rayClusterSpec.workerGroupSpecs.1.groupName": "head"}, "is head"),
+    ("RayJob", {"spec.rayClusterSpec.enableInTreeAutoscaling": True}, "spec.rayClusterSpec.enableInTreeAutoscaling is true for a cluster that is not elastic"),
+    ("RayJob", {"spec.rayClusterSpec.workerGroupSpecs.1.groupName": "head"}, "spec.rayClusterSpec.workerGroupSpecs[1].groupName is head"),
     ("RayCluster", {"spec.workerGroupSpecs.0.groupName": "head"}, "is head"),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True}, "not elastic"),
     ("Job", {"metadata.labels": {**QUEUED, "kueue.x-k8s.io/max-exec-time-seconds": "0"}}, "max-exec-time"),

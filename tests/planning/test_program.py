@@ -921,8 +921,6 @@ FLEX: Manifest = {"machineType": "g2-standard-8", "flexStart": True}
 QUEUED: Manifest = {"queuedProvisioning": {"enabled": True}}
 COMPACT: Manifest = {"placementPolicy": {"type": "COMPACT"}}
 VALUES = "nodeConfig.reservationAffinity.values"
-QUEUED: Manifest = {"queuedProvisioning": {"enabled": True}}
-COMPACT: Manifest = {"placementPolicy": {"type": "COMPACT"}}
 
 
 def of_reservation(name: Any) -> Manifest:
