@@ -42,6 +42,7 @@ from tests.factories import (
     namespaced,
     node_affinity,
     quota,
+    resource,
     spread,
     template,
 )
@@ -85,7 +86,7 @@ def judge_program(
     resources: list[Resource], existing: Sequence[Resource] = (), **more: Any
 ) -> Verdicts:
     """Judge a program that declares the namespace of its workloads, too."""
-    return program.judge_program([*resources, kubernetes(namespace())], existing, **more)
+    return program.judge_program([*resources, resource(namespace())], existing, **more)
 
 
 def reported(rule: str, *resources: Resource) -> list[tuple[str, str]]:
@@ -93,21 +94,17 @@ def reported(rule: str, *resources: Resource) -> list[tuple[str, str]]:
     return objects(judge_program([*resources]), rule)
 
 
-def kubernetes(manifest: Manifest) -> Resource:
-    return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
-
-
 def operator(**values: Any) -> list[Resource]:
     plugin = {"config": {"default": "all", "data": {"all": yaml.safe_dump(SHARED)}}}
     toolkit = {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]}
     chosen = {"devicePlugin": plugin, "toolkit": toolkit, **values}
     release = {"chart": "gpu-operator", "values": chosen}
-    return [(RELEASE, release), kubernetes(driver_installer_manifest("cos"))]
+    return [(RELEASE, release), resource(driver_installer_manifest("cos"))]
 
 
 def serving(**spec: Any) -> Resource:
     """A Deployment; the keywords are fields of its pods."""
-    return kubernetes(deployment("web", 1, template(**spec)))
+    return resource(deployment("web", 1, template(**spec)))
 
 
 def web(cpu: int) -> Resource:
@@ -115,7 +112,7 @@ def web(cpu: int) -> Resource:
 
 
 def train(gpus: int) -> Resource:
-    return kubernetes(job("train", 1, template(containers=[container(gpu=gpus)])))
+    return resource(job("train", 1, template(containers=[container(gpu=gpus)])))
 
 
 KEPT_POOL: Manifest = {"removeDefaultNodePool": None}
@@ -176,7 +173,7 @@ def test_pools_that_exist_are_all_that_have_gpus(
 )
 def test_where_a_pool_that_exists_is_may_not_be_known(spec: Manifest, expected: Verdict) -> None:
     somewhere = (NODE_POOL, pool(nodes=3)[1] | {"location": ""})
-    pods = kubernetes(deployment("web", 2, template(containers=[container(cpu=1)], **spec)))
+    pods = resource(deployment("web", 2, template(containers=[container(cpu=1)], **spec)))
     assert judge_program([pods], [somewhere]).stack is expected
 
 
@@ -212,7 +209,7 @@ def quota_of_critical_pods(pods: str) -> Resource:
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": ["system-node-critical"]}
     made = quota("critical", {"pods": pods}, scopeSelector={"matchExpressions": [scope]})
     made["metadata"]["namespace"] = "gpu-operator"
-    return kubernetes(made)
+    return resource(made)
 
 
 def in_namespace(release: list[Resource]) -> list[Resource]:
@@ -238,7 +235,7 @@ def test_the_operators_pods_stay_within_the_critical_quota() -> None:
     assert "runs 115: 8 on each" in str(judged(more, "100").findings)
 
 
-MONITOR = [*map(kubernetes, check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests())]
+MONITOR = [*map(resource, check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests())]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +299,7 @@ JOB_SET = namespaced(
 def kind_of(group: str) -> Resource:
     """The definition of a kind of a group."""
     version = "apiextensions.k8s.io/v1"
-    return kubernetes(
+    return resource(
         cluster_wide(version, "CustomResourceDefinition", "jobsets", spec={"group": group})
     )
 
@@ -319,7 +316,7 @@ def kind_of(group: str) -> Resource:
 )
 def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused: bool) -> None:
     """A new cluster of GKE has no JobSet; who says which cluster exists may have it there."""
-    stack = [pool(), kubernetes(JOB_SET), *more]
+    stack = [pool(), resource(JOB_SET), *more]
     refusals = [("JobSet team/gang", "error")] * is_refused
     assert reported("controller", cluster(), *stack) == refusals
     assert not reported("controller", *stack)
@@ -378,7 +375,7 @@ def test_a_kind_that_the_clusters_settings_exclude_is_refused(
     settings: Manifest, kind: str, brought_by: str | None
 ) -> None:
     version, _, name = kind.partition(" ")
-    stack = [cluster(**settings), kubernetes(namespaced(version, name, "web", spec={}))]
+    stack = [cluster(**settings), resource(namespaced(version, name, "web", spec={}))]
     found = of_rule(judge_program(stack), "controller")
     fixes = [f"Set {brought_by}"] if brought_by else []
     assert [each.remedy.partition(" of the")[0] for each in found] == fixes
@@ -405,7 +402,7 @@ def test_an_internal_ingress_needs_addresses_for_its_proxies(
 ) -> None:
     ingress = namespaced("networking.k8s.io/v1", "Ingress", "chat", spec={})
     ingress["metadata"]["annotations"] = {"kubernetes.io/ingress.class": ingress_class}
-    found = reported("proxies", cluster(), pool(), kubernetes(ingress), *more)
+    found = reported("proxies", cluster(), pool(), resource(ingress), *more)
     assert found == [("Ingress team/chat", "error")] * is_told
 
 
@@ -422,7 +419,7 @@ def test_a_regional_gateway_needs_addresses_for_its_proxies(
     class_name: str, more: list[Resource], is_told: bool
 ) -> None:
     version, spec = "gateway.networking.k8s.io/v1", {"gatewayClassName": class_name}
-    gateway = kubernetes(namespaced(version, "Gateway", "llm", spec=spec))
+    gateway = resource(namespaced(version, "Gateway", "llm", spec=spec))
     verdicts = judge_program([cluster(), pool(), gateway, OWN_NETWORK, *more])
     assert objects(verdicts, "proxies") == [("Gateway team/llm", "error")] * is_told
     paths = [each.path for each in of_rule(verdicts, "proxies")]
@@ -462,11 +459,11 @@ CLAIMED = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
 UNUSED: Manifest = {"name": "v", "emptyDir": {}}
 WANTED = claim_spec("18000Gi", "ReadWriteMany", storageClassName="c")
 EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}
-OWN = kubernetes(cluster_wide("storage.k8s.io/v1", "CSIDriver", LUSTRE, spec={}))
+OWN = resource(cluster_wide("storage.k8s.io/v1", "CSIDriver", LUSTRE, spec={}))
 
 
 def claiming(size: str = "18000Gi", mode: str = "ReadWriteMany", **spec: Any) -> Resource:
-    return kubernetes(claim("data", mode, size, **{"storageClassName": "c"} | spec))
+    return resource(claim("data", mode, size, **{"storageClassName": "c"} | spec))
 
 
 CLAIM = claiming()
@@ -485,7 +482,7 @@ CLAIM = claiming()
 def test_a_new_network_has_the_access_of_its_file_systems(
     given: Manifest, more: list[Resource], is_refused: bool
 ) -> None:
-    classes = map(kubernetes, check(StorageClassesSpec, "classes", given).manifests())
+    classes = map(resource, check(StorageClassesSpec, "classes", given).manifests())
     made = cluster(**on(gcpFilestore=True, lustre=True))
     verdicts = judge_program([made, pool(), OWN_NETWORK, *classes, *more])
     found = [each.severity for each in of_rule(verdicts, "private-access")]
@@ -495,7 +492,7 @@ def test_a_new_network_has_the_access_of_its_file_systems(
 
 def of_class(driver: str, **fields: Any) -> Resource:
     """A StorageClass c of a driver."""
-    return kubernetes(storage_class("c", driver, **fields))
+    return resource(storage_class("c", driver, **fields))
 
 
 def existing(driver: str) -> list[Resource]:
@@ -505,7 +502,7 @@ def existing(driver: str) -> list[Resource]:
         "claimRef": {"name": "data", "namespace": "team"},
     }
     made = volume(mode="ReadWriteMany", size="18000Gi", storageClassName="c", **source)
-    return [kubernetes(made), claiming(volumeName="pv")]
+    return [resource(made), claiming(volumeName="pv")]
 
 
 def on(**addons: Any) -> Manifest:
@@ -570,7 +567,7 @@ def test_a_bucket_needs_the_workload_identity_of_its_cluster(
     pods = template(volumes=[INLINE], **spec)
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
     made = cluster(**on(gcsFuse=True), workloadIdentityConfig=identity)
-    judged = judge_program([made, pool(nodes=2), kubernetes(deployment("web", 1, pods))])
+    judged = judge_program([made, pool(nodes=2), resource(deployment("web", 1, pods))])
     assert judged.stack is expected
     reasons = [reason.remedy for each in judged.workloads for reason in each.reasons]
     assert any("workloadIdentityConfig" in each for each in reasons) is (expected is not FITS)
@@ -698,7 +695,7 @@ def test_private_nodes_in_a_network_without_a_nat_are_told(
     assert not reported("way-out", *nodes)
 
 
-PLUGIN = kubernetes(
+PLUGIN = resource(
     daemon_set(
         "plugin",
         template(containers=[{"name": "p", "image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]),
@@ -722,7 +719,7 @@ def test_gpus_that_two_advertise_are_told(
     assert [about for about, _ in reported("advertised-twice", *nodes, *more)] == by
 
 
-CLASS_OF_NODES = kubernetes(
+CLASS_OF_NODES = resource(
     cluster_wide(
         "cloud.google.com/v1",
         "ComputeClass",
@@ -783,7 +780,7 @@ def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(
 @pytest.mark.parametrize(("kind", "field"), [("ConfigMap", "data"), ("Secret", "stringData")])
 @pytest.mark.parametrize(("size", "expected"), [(2**20, FITS), (2**20 + 1, CANNOT)])
 def test_a_config_map_holds_a_mebibyte(kind: str, field: str, size: int, expected: Verdict) -> None:
-    made = kubernetes(cluster_wide("v1", kind, "c", **{field: {"a": "x" * (size - 1), "b": "x"}}))
+    made = resource(cluster_wide("v1", kind, "c", **{field: {"a": "x" * (size - 1), "b": "x"}}))
     assert judge_program([cluster(), pool(), web(1), made]).stack is expected
 
 
@@ -862,7 +859,7 @@ def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
     product = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}
     wanted = template(containers=[container(gpu=1)], affinity=node_affinity(product))
     gpus = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
-    stack = [cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]
+    stack = [cluster(), pool("g2-standard-8", **gpus), resource(job("train", 1, wanted))]
     words = "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label)"
     assert words in as_text(judge_program(stack))
 
@@ -872,7 +869,7 @@ def test_a_declared_default_class_is_newer_than_that_of_gke() -> None:
     mine = of_class("x.example.com", metadata={"name": "mine", "annotations": default})
     none = quota(hard={"mine.storageclass.storage.k8s.io/persistentvolumeclaims": "0"})
     disk = claiming(mode="ReadWriteOnce", storageClassName=None)
-    stack = [cluster(), pool(), disk, serving(volumes=[CLAIMED]), kubernetes(none)]
+    stack = [cluster(), pool(), disk, serving(volumes=[CLAIMED]), resource(none)]
     assert judge_program(stack).stack is FITS
     assert judge_program([*stack, mine]).stack is CANNOT
 
@@ -990,7 +987,7 @@ def test_a_complete_cluster_makes_a_missing_metric_certain(
 ) -> None:
     type_, server = web(1)
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
-    scaler = kubernetes(autoscaler(server, maxReplicas=2, metrics=[metric]))
+    scaler = resource(autoscaler(server, maxReplicas=2, metrics=[metric]))
     found = reported("autoscaling-metric", *more, pool(), (type_, server), scaler)
     assert [each for _, each in found] == [severity]
 
@@ -1018,7 +1015,7 @@ def test_an_api_of_metrics_has_one_adapter(
     # All versions of one adapter.
     for name in (f"{version}.{group}", "v9") if service else ():
         made = cluster_wide("apiregistration.k8s.io/v1", "APIService", name, spec=spec)
-        resources.append(kubernetes(made))
+        resources.append(resource(made))
     found = of_rule(judge_program(resources), "metrics-owner")
     assert [each.is_error for each in found] == [True] * (owners is not None)
     assert all(f"several adapters serve {group}: {owners}." in each.message for each in found)

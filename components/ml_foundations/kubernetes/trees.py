@@ -30,7 +30,7 @@ preview."""
 
 _NO_MAPPINGS = (str, int, list, type(None))
 _PLAIN = (str, int, float, type(None))
-"""The types of most values. To visit such values takes three times as long."""
+"""The types of most values. They hold no other values, so a search need not visit them."""
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:

@@ -18,7 +18,12 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.pod_groups import group_of
-from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN, DOMAIN_PATH
+from ml_foundations.planning.api_server.text_formats import (
+    DNS_SUBDOMAIN,
+    DOMAIN_PATH,
+    FALSE_TEXTS,
+    TRUE_TEXTS,
+)
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 
@@ -37,9 +42,6 @@ _WITHOUT_JOBS = ("Deployment", "StatefulSet", "LeaderWorkerSet")
 _GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 _PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 _MANAGED = "kueue.x-k8s.io/managed"
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
-"""What Go's ParseBool reads."""
 _Faults = Iterator[tuple[str, str, Any, str]]
 """The field, what is wrong with it, its value, and what it must be."""
 
@@ -141,10 +143,10 @@ def _of_job(workload: Workload) -> _Faults:
         if _is_elastic(workload):
             yield path, f"excludes {labels.KUEUE_ELASTIC}", fewest, "Keep one of them"
     same = annotations.get(labels.KUEUE_SAME_COMPLETIONS, "false")
-    if same not in (*_TRUE, *_FALSE):
+    if same not in (*TRUE_TEXTS, *FALSE_TEXTS):
         path = f"metadata.annotations.{labels.KUEUE_SAME_COMPLETIONS}"
         yield path, f"is {same}, which is not a boolean", same, 'Set it to "true", or leave it out'
-    if same in _TRUE:
+    if same in TRUE_TEXTS:
         path = f"metadata.annotations.{labels.KUEUE_SAME_COMPLETIONS}"
         completions = spec.get("completions", 1)
         if spec.get("completionMode", "NonIndexed") == "NonIndexed":

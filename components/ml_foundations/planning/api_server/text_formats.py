@@ -186,3 +186,7 @@ POSITIVE_TIME = _format(
 
 FORMATS = {name.lower(): value for name, value in vars().items() if isinstance(value, Format)}
 """The formats by the names that the tables of fields use, such as "dns_label"."""
+
+TRUE_TEXTS = ("1", "t", "T", "true", "TRUE", "True")
+FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
+"""What Go's ParseBool reads."""

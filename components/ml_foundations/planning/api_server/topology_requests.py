@@ -5,7 +5,7 @@ Follows pkg/controller/jobframework/tas.go and tas_validation.go of Kueue v0.19.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
-from ml_foundations.planning.api_server.text_formats import QUALIFIED_NAME
+from ml_foundations.planning.api_server.text_formats import FALSE_TEXTS, QUALIFIED_NAME, TRUE_TEXTS
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.scheduler.topology import UNCONSTRAINED, Slices, TopologyRequest
@@ -27,8 +27,6 @@ _LEVELS = (*list(labels.KUEUE_TOPOLOGY.values())[:2], labels.KUEUE_SLICE_LEVEL)
 _ALONE = ("Deployment", "Pod", "StatefulSet")
 """Kueue sees each pod of these kinds alone."""
 _MOST_LAYERS = 3
-_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
-"""What Go's ParseBool reads."""
 RULE = "queue-topology"
 
 
@@ -53,8 +51,7 @@ def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
             yield doubt(RULE, _path(pods), f"{key} is not known yet", "Set it to a plain value.")
         if unknown:
             return
-        for fault, remedy in _faults(annotations, pods.count):
-            yield Refusal(RULE, _path(pods), f"Kueue refuses the topology: {fault}", remedy)
+        yield from _as_refusals(pods, _faults(annotations, pods.count))
     yield from _refused_groups(pod_sets)
 
 
@@ -67,12 +64,14 @@ def refused_annotations(workload: Workload) -> Iterator[Refusal]:
             largest = max((layer.size for layer in _layers(annotations)), default=0)
             if largest > pods.count and workload.kind not in _ALONE:
                 faults.append((f"a slice has {largest} of {pods.count} pods", "Set fewer."))
-            for fault, remedy in faults:
-                message = f"Kueue refuses the topology: {fault}"
-                yield Refusal(RULE, _path(pods), message, remedy)
-
+            yield from _as_refusals(pods, faults)
     if workload.kind not in _ALONE:
         yield from _refused_groups(workload.queued_sets)
+
+
+def _as_refusals(pods: PodSet, faults: Iterable[tuple[str, str]]) -> Iterator[Refusal]:
+    for fault, remedy in faults:
+        yield Refusal(RULE, _path(pods), f"Kueue refuses the topology: {fault}", remedy)
 
 
 def _refused_groups(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
@@ -102,7 +101,7 @@ def _faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the annotations of a set of so many pods, and how to fix it."""
     yield from _refused(annotations)
     flag = annotations.get(labels.KUEUE_TOPOLOGY[UNCONSTRAINED])
-    if flag in _FALSE:
+    if flag in FALSE_TEXTS:
         # Kueue accepts false, and then finds no level that the pods request.
         key = labels.KUEUE_TOPOLOGY[UNCONSTRAINED]
         yield f"{key} is {flag}, which requests no level", 'Set it to "true".'
@@ -120,7 +119,7 @@ def _refused(annotations: Manifest) -> Iterator[tuple[str, str]]:
     if len(named) > 1:
         yield f"it has {' and '.join(named)}", "Keep one of them."
     flag = annotations.get(labels.KUEUE_TOPOLOGY[UNCONSTRAINED], "true")
-    if flag not in (*_TRUE, *_FALSE):
+    if flag not in (*TRUE_TEXTS, *FALSE_TEXTS):
         key = labels.KUEUE_TOPOLOGY[UNCONSTRAINED]
         yield f"{key} is {flag}, which is not a boolean", 'Set it to "true".'
     levels = [str(annotations[key]) for key in _LEVELS if key in annotations]

@@ -150,7 +150,7 @@ def has_known_size(volume: Manifest) -> bool:
 def size_of(volume: Manifest) -> int:
     """Return the size of a volume in thousandths of a byte; 0 if it is not known."""
     size = section(volume, "spec", "capacity").get("storage", 0)
-    return milli(size) if has_known_size(volume) else 0
+    return 0 if size is UNKNOWN else milli(size)
 
 
 def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
