@@ -12,8 +12,8 @@ from ml_foundations.planning.model.workloads import workload_kinds
 from ml_foundations.planning.verdict import program
 from ml_foundations.planning.verdict.findings import Finding
 
-from tests.factories import claim, container, job, namespaced, template
-from tests.planning.test_program import cluster, kubernetes
+from tests.factories import claim, container, job, namespaced, resource, template
+from tests.planning.test_program import cluster
 from tests.planning.test_program import pool as node_pool
 from tests.planning.test_train_jobs import runtime, train_job
 from tests.rehearsal import secret_pods
@@ -129,8 +129,8 @@ FORMS: dict[str, dict[str, Any]] = {
 def findings(
     objects: list[Manifest], *more: Resource, gke: list[Resource] | None = None
 ) -> list[Finding]:
-    found = [*(GKE if gke is None else gke), *map(kubernetes, [namespace(), *objects]), *more]
-    found = [resource for resource in found if is_judged(resource[0])]
+    found = [*(GKE if gke is None else gke), *map(resource, [namespace(), *objects]), *more]
+    found = [each for each in found if is_judged(each[0])]
     return [each for each in program.judge_program(found).findings if each.rule in RULES]
 
 

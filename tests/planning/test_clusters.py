@@ -24,9 +24,9 @@ from tests.factories import (
     namespace,
     namespaced,
     quota,
+    resource,
     template,
 )
-from tests.planning.test_program import kubernetes
 
 EAST, WEST = "cluster us-east1-b/east", "cluster us-west1-b/west"
 PLACES = {"east": "us-east1-b", "west": "us-west1-b"}
@@ -56,7 +56,7 @@ def within(name: str, *objects: Any) -> list[Declared]:
     """Objects of a provider; of Pulumi's default one without a name."""
     key = f"provider::{name}" if name else ""
     return [
-        Declared(kubernetes(item), f"{name}-{index}-{item['kind']}", item["kind"], key)
+        Declared(resource(item), f"{name}-{index}-{item['kind']}", item["kind"], key)
         for index, item in enumerate(objects)
     ]
 

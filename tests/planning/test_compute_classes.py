@@ -10,8 +10,7 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import CANNOT, FITS, Manifest, cluster_wide, container, job, template
-from tests.planning.test_program import kubernetes
+from tests.factories import CANNOT, FITS, Manifest, cluster_wide, container, job, resource, template
 from tests.support.cluster_objects import namespace
 
 LABEL = "cloud.google.com/compute-class"
@@ -25,7 +24,7 @@ def cluster(**inputs: Any) -> Resource:
     return CLUSTER, given | inputs
 
 
-TEAM = kubernetes(namespace())
+TEAM = resource(namespace())
 
 
 def pool_of_class(name: str, zones: Any = None, **config: Any) -> Manifest:
@@ -181,7 +180,7 @@ def test_conditions_are_those_of_the_autoscaler(
 
 def declared(manifest: Manifest, *pools: Manifest, **inputs: Any) -> Verdicts:
     resources: list[Resource] = [(NODE_POOL, pool) for pool in pools]
-    return judge_program([cluster(**inputs), *resources, kubernetes(manifest)])
+    return judge_program([cluster(**inputs), *resources, resource(manifest)])
 
 
 def of_classes(verdicts: Verdicts) -> list[Finding]:
@@ -287,7 +286,7 @@ def test_pools_that_gke_makes_or_that_are_not_shown_may_match() -> None:
     assert not of_classes(declared(class_of({"spot": True}, **CREATED)))
     created = class_of({"nodepools": ["p"]}, {"spot": True}, **CREATED)
     assert not of_classes(declared(created, pool_of_class("p")))
-    on_existing = judge_program([(NODE_POOL, pool_of_class("p")), kubernetes(manifest)])
+    on_existing = judge_program([(NODE_POOL, pool_of_class("p")), resource(manifest)])
     assert not of_classes(on_existing)
 
 
@@ -300,7 +299,7 @@ def test_classes_need_a_cluster_that_has_them(begins: str, is_old: bool) -> None
 def train(name: str, *tolerations: dict[str, str]) -> Resource:
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}
     spec = {"nodeSelector": {LABEL: name}, "tolerations": [gpu, *tolerations]}
-    return kubernetes(job("train", 1, template(containers=[container(gpu=1)], **spec)))
+    return resource(job("train", 1, template(containers=[container(gpu=1)], **spec)))
 
 
 OF_CLASS = {"key": LABEL, "value": "any", "effect": "NoSchedule"}
@@ -309,7 +308,7 @@ OF_CLASS = {"key": LABEL, "value": "any", "effect": "NoSchedule"}
 def test_pods_of_a_class_run_on_its_pools_alone() -> None:
     plain = pool_of_class("q", labels={}, taints=[])
     pools = [(NODE_POOL, pool_of_class("p")), (NODE_POOL, plain)]
-    given = [cluster(), TEAM, *pools, kubernetes(OF_P)]
+    given = [cluster(), TEAM, *pools, resource(OF_P)]
     assert judge_program([*given, train("any", OF_CLASS)]).stack is FITS
     # GKE adds the toleration to pods that select the class.
     assert judge_program([*given, train("any")]).stack is FITS

@@ -42,7 +42,7 @@ EXCEPTIONS = {
     "running pods on as many nodes": PER_NODE,
     "Pods with volumes of their nodes": PER_NODE,
     **dict.fromkeys(("quotas", "quotas that are exceeded", "LimitRanges"), PER_OBJECT),
-    **dict.fromkeys(("NetworkPolicies", "NetworkPolicies and Services"), PER_OBJECT),
+    **dict.fromkeys(("NetworkPolicies", "NetworkPolicies and Services", "routes"), PER_OBJECT),
     **dict.fromkeys(("webhooks", "webhooks with Services"), PER_OBJECT),
     **dict.fromkeys(("policies", "policies and other objects"), PER_OBJECT),
     "namespaces that nothing has": "each missing name is compared with all names, for the nearest",

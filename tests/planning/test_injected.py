@@ -22,9 +22,10 @@ from tests.factories import (
     limit_range,
     node,
     pool,
+    resource,
     template,
 )
-from tests.planning.test_program import cluster, judge_program, kubernetes
+from tests.planning.test_program import cluster, judge_program
 from tests.planning.test_program import pool as node_pool
 from tests.support.checkout import CHECKOUT
 from tests.support.cluster_objects import mounted, namespace, taint, volume, web
@@ -120,7 +121,7 @@ def access(bucket: Any = "weights", member: Any = AGENT) -> Any:
 
 
 def scan(entry: Injection) -> None:
-    objects = [kubernetes(each) for each in profiled()]
+    objects = [resource(each) for each in profiled()]
 
     def gated(*granted: Any) -> list[str]:
         found = judge_program([cluster(), node_pool(), *objects, *granted]).findings
@@ -163,7 +164,7 @@ def folders(entry: Injection) -> None:
     def missing(image: str, *daemons: Manifest) -> list[str]:
         made = server(mounted)
         nodes = node_pool(imageType=image)
-        program = [ON_GKE, nodes, *map(kubernetes, (made, *daemons))]
+        program = [ON_GKE, nodes, *map(resource, (made, *daemons))]
         found = judge_program(program).findings
         return [each.message for each in found if each.rule == "host-folder"]
 
@@ -308,6 +309,6 @@ def test_copies_of_a_bucket_stay_below_the_boot_disk(ssd: bool, option: str, war
     volumes = bucket(mountOptions=f"implicit-dirs,file-cache:max-size-mb:{option}")
     disks = {"localSsdCount": 2}
     local: Any = {"ephemeralStorageLocalSsdConfig": disks} if ssd else {}
-    program = [ON_GKE, node_pool(**local), kubernetes(server(volumes))]
+    program = [ON_GKE, node_pool(**local), resource(server(volumes))]
     found = {each.rule for each in judge_program(program).findings}
     assert ("bucket-cache" in found) is warned

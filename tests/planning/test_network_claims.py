@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN
 
-from tests.factories import CANNOT, FITS, OPEN, container, job, namespaced, template
-from tests.planning.test_program import cluster, judge_program, kubernetes, pool
+from tests.factories import CANNOT, FITS, OPEN, container, job, namespaced, resource, template
+from tests.planning.test_program import cluster, judge_program, pool
 
 DRIVER = {"cloud.google.com/gke-networking-dra-driver": "true"}
 RDMA, OTHERS = "mrdma.google.com", "netdev.google.com"
@@ -15,7 +15,7 @@ RDMA, OTHERS = "mrdma.google.com", "netdev.google.com"
 def claims(*requests: dict[str, Any], **devices: Any) -> Any:
     named = [{"name": f"r{i}", "exactly": request} for i, request in enumerate(requests)]
     spec = {"spec": {"devices": {"requests": named, **devices}}}
-    return kubernetes(namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", spec=spec))
+    return resource(namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", spec=spec))
 
 
 def counted(count: int, name: str = RDMA, **more: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def training(pods: int, *names: str, gpu: int = 8) -> Any:
     claimed = [{"name": name, "resourceClaimTemplateName": name} for name in names or ("rdma",)]
     tolerated = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec = template(containers=[container(gpu=gpu)], resourceClaims=claimed, tolerations=tolerated)
-    return kubernetes(job("train", pods, spec, gang=True))
+    return resource(job("train", pods, spec, gang=True))
 
 
 def a4(nodes: int = 2, labels: Any = DRIVER, machine: str = "a4-highgpu-8g", **config: Any) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
 
-from tests.factories import cluster_wide, container, job, node, template
-from tests.planning.test_program import cluster, judge_program, kubernetes, pool
+from tests.factories import cluster_wide, container, job, node, resource, template
+from tests.planning.test_program import cluster, judge_program, pool
 
 INTERFACES = '[{"interfaceName": "eth0", "network": "default"}, {"interfaceName": "eth1", "network": "vpc1"}]'
 OF_POOL = {"network": "projects/p/global/networks/gpu", "subnetwork": "gpu-1"}
@@ -16,7 +16,7 @@ URL = "https://www.googleapis.com/compute/v1/projects/p/regions/us-central1/subn
 def training(pods: int, cpu: int = 1, **spec: Any) -> Any:
     train = template(containers=[container(cpu=cpu)], **spec)
     train["metadata"]["annotations"] = {"networking.gke.io/interfaces": INTERFACES}
-    return kubernetes(job("train", pods, train, gang=True))
+    return resource(job("train", pods, train, gang=True))
 
 
 def networks(subnetwork: Any = "gpu-1", kind: str = "Device", vpc: str = "gpu") -> list[Any]:
@@ -28,7 +28,7 @@ def networks(subnetwork: Any = "gpu-1", kind: str = "Device", vpc: str = "gpu") 
         cluster_wide(version, "GKENetworkParamSet", "of-vpc1", spec=parameters),
         cluster_wide(version, "Network", "vpc1", spec=network),
     ]
-    return [*map(kubernetes, made)]
+    return [*map(resource, made)]
 
 
 def in_network(name: str = "p", nodes: int = 2, **network: Any) -> Any:
@@ -153,4 +153,4 @@ def test_pods_that_select_other_nodes_do_not_doubt() -> None:
 @pytest.mark.parametrize(("pods", "expected"), [(2, Verdict.FITS), (3, Verdict.CANNOT_FIT)])
 def test_a_node_has_what_it_advertises(pods: int, expected: Verdict) -> None:
     nodes = [node("a", **{"networking.gke.io.networks/vpc1.IP": "2"}), node("b")]
-    assert judge_program([*map(kubernetes, nodes), training(pods)]).stack is expected
+    assert judge_program([*map(resource, nodes), training(pods)]).stack is expected

@@ -7,8 +7,8 @@ from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.planning.verdict.program import judge_program
 
-from tests.factories import namespaced
-from tests.planning.test_program import cluster, kubernetes, pool
+from tests.factories import namespaced, resource
+from tests.planning.test_program import cluster, pool
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ GROUP["metadata"]["annotations"] = {"see": "docs.example.com"}
 def test_every_placeholder_is_an_error_with_its_path() -> None:
     groups = {"securityGroup": "gke-security-groups@example.com"}
     of_cluster = {"project": "ml-foundations-dev", "authenticatorGroupsConfig": groups, **CIDR}
-    verdicts = judge_program([cluster(**of_cluster), pool(), kubernetes(GROUP)])
+    verdicts = judge_program([cluster(**of_cluster), pool(), resource(GROUP)])
     found = [each for each in verdicts.findings if each.rule == "placeholder"]
     assert {(each.object, each.path) for each in found} == {
         ("Cluster c", "project"),

@@ -205,10 +205,10 @@ class FreeVolumes:
 
     def _none_matches(self, claim: Manifest) -> Refusal:
         """Return the refusal of a claim that no volume can be bound to, by the nearest volume."""
-        kept, wanted = self._all, section(claim, "spec").get("volumeName")
-        of_class = [v for v in kept if storage.class_name(v) == storage.class_name(claim)]
-        nearest = next((v for v in kept if wanted and name_of(v) == wanted), None)
-        nearest = nearest or next(iter([*of_class, *kept]), None)
+        wanted = section(claim, "spec").get("volumeName")
+        nearest = next((v for v in self._all if wanted and name_of(v) == wanted), None)
+        nearest = nearest or self._first_of_class.get(storage.class_name(claim))
+        nearest = nearest or next(iter(self._all), None)
         why, remedy = "none is declared", "Declare one, or let a class make it."
         if nearest is not None:
             why = storage.mismatch(nearest, claim)
@@ -216,8 +216,15 @@ class FreeVolumes:
             named = ", or name the claim in its claimRef" if is_able else ""
             remedy = f"Change one of both{named}." if is_free else "Correct its claimRef."
         message = f"no PersistentVolume can be bound to claim {name_of(claim)}: {why}"
-        is_certain = all(map(storage.has_known_size, kept))
-        return Refusal("volume-binding", "volumes", message, remedy, is_certain)
+        return Refusal("volume-binding", "volumes", message, remedy, self._has_known_sizes)
+
+    @cached_property
+    def _has_known_sizes(self) -> bool:
+        return all(map(storage.has_known_size, self._all))
+
+    @cached_property
+    def _first_of_class(self) -> Mapping[str, Manifest]:
+        return {storage.class_name(volume): volume for volume in reversed(self._all)}
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
         """Return the claims that may take some volumes: what satisfies them, and their number."""

@@ -118,18 +118,20 @@ def _ports(pool: Manifest) -> list[int]:
     return [port for port in ports if isinstance(port, int)]
 
 
+def _listens(pods: Pods, ports: Sequence[int]) -> bool:
+    return any(port in pods.declared_ports or port in pods.probed_ports for port in ports)
+
+
 def _selected(
     pool: Manifest, servers: Sequence[Pods], candidates: Sequence[Pods]
 ) -> Iterator[Finding]:
     """Yield the findings on the pods that a pool selects among those of its namespace."""
     about, ports = full_name(pool), _ports(pool)
-    others = [
-        pods for pods in candidates if (pods.declared_ports | pods.probed_ports).intersection(ports)
-    ]
-    listening = [pods for pods in servers if pods in others]
+    others = [pods for pods in candidates if _listens(pods, ports)]
+    listening = [pods for pods in servers if _listens(pods, ports)]
     for pods in servers if ports else ():  # the API server refuses a pool without ports
         declared = pods.declared_ports
-        if pods in listening:
+        if _listens(pods, ports):
             continue
         message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
         path, remedy = "spec.selector", "Add a label that only the pods of its server have."

@@ -66,7 +66,7 @@ class Pods:
     calls_itself: bool = False
     """Whether its pods talk to each other."""
 
-    @property
+    @cached_property
     def declared_ports(self) -> set[Any]:
         """The numbers of the ports that its containers declare."""
         declared: set[Any] = set()
@@ -74,7 +74,7 @@ class Pods:
             declared.update(port.get("containerPort") for port in mappings(container, "ports"))
         return declared
 
-    @property
+    @cached_property
     def probed_ports(self) -> set[Any]:
         """The ports that its readiness probes ask: containers may listen without declaring them."""
         return {self.port(port) for port in map(asked_port, listening(self.spec))}
