@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import zipfile
@@ -163,6 +164,12 @@ def test_data_files_come_without_a_tool_to_build(cache: Path, group: Group) -> N
     assert (built / "stages" / "stage.yaml").exists() and not (built / "greet").exists()
     nothing = dataclasses.replace(group, left_out=frozenset(group.binaries), copies={})
     assert toolchain.is_built(nothing)
+
+
+def test_data_files_from_a_read_only_folder_can_be_removed(cache: Path, group: Group) -> None:
+    (group.source / "data").chmod(0o500)
+    built = toolchain.build(dataclasses.replace(group, left_out=frozenset(group.binaries)))
+    assert (built / "stages").stat().st_mode & stat.S_IWUSR
 
 
 def test_two_processes_build_once(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:

@@ -1,32 +1,52 @@
-"""Pulumi's own plugins, where this machine has them: tests on them run there, and are skipped elsewhere."""
+"""Pulumi's own plugins: the kubernetes plugin is built for the tests, the others run where they are installed."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import urllib3
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.rehearsal.tools import groups, toolchain
+from ml_foundations.rehearsal.tools.groups import Group
 from packaging.version import Version
 
 HOME = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+RELEASE = Version("4.25.0")
+"""The tag of the commit that go.mod pins. The module has no tags, and no later release is published as one."""
+_MODULE = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+_NAME = "pulumi-resource-kubernetes"
+KUBERNETES_PLUGIN = Group(
+    _NAME,
+    {_NAME: _NAME},
+    minutes=12,
+    version_of=_MODULE,
+    # As Pulumi's release does it.
+    version_variables=[f"{_MODULE}/pkg/version.Version={RELEASE}"],
+    # The release embeds what is in this folder of the module.
+    copies={"schema": (_MODULE, f"cmd/{_NAME}")},
+    folder=Path(__file__).with_name(_NAME),
+)
 
 
 def has_plugin(package: str) -> bool:
     return any(path.is_dir() for path in HOME.glob(f"plugins/resource-{package}-v*"))
 
 
-def kubernetes_plugin() -> Version:
-    """The newest of Pulumi's own kubernetes plugins here; 0 where there is none."""
-    names = [path.name for path in HOME.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
-    return max(
-        (Version(name.removeprefix("resource-kubernetes-v")) for name in names),
-        default=Version("0"),
-    )
-
-
 def has_cli() -> bool:
     return toolchain.official_pulumi(groups.PULUMI.pinned(groups.PULUMI.version_of)) is not None
+
+
+@contextmanager
+def kubernetes_plugin(home: Path) -> Iterator[None]:
+    """Let rehearsals find the built plugin in a PULUMI_HOME, as a user has one."""
+    plugin = home / "plugins" / f"resource-kubernetes-v{RELEASE}"
+    plugin.parent.mkdir(parents=True)
+    plugin.symlink_to(toolchain.build(KUBERNETES_PLUGIN))
+    with patch.dict(os.environ, PULUMI_HOME=str(home)):
+        yield
 
 
 def can_fetch_charts() -> bool:
@@ -40,10 +60,6 @@ def can_fetch_charts() -> bool:
 
 needs_kubernetes_plugin = pytest.mark.skipif(
     not has_plugin("kubernetes"), reason="Pulumi's own kubernetes plugin is not installed"
-)
-needs_kubernetes_plugin_4_29 = pytest.mark.skipif(
-    kubernetes_plugin() < Version("4.29"),
-    reason="Pulumi's own kubernetes plugin is not installed, or older than 4.29, which creates objects otherwise",
 )
 needs_all = pytest.mark.skipif(
     not (has_plugin("kubernetes") and has_plugin("gcp") and has_cli()),

@@ -292,6 +292,9 @@ def _install(go: _Go) -> None:
         go.run("mod", "download", module)
         listed = go.run("list", "-m", "-f", "{{.Dir}}", module).strip()
         shutil.copytree(Path(listed) / source, go.draft / folder, copy_function=shutil.copyfile)
+        # Folders of Go's module cache are read-only, and a copy must be removable.
+        for path, _, _ in os.walk(go.draft / folder):
+            Path(path).chmod(0o755)
 
 
 def _explain(group: Group, output: str) -> str:
