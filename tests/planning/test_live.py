@@ -244,6 +244,21 @@ def test_a_volume_whose_claim_was_deleted_is_no_later_ones(phase: str, expected:
     assert found.workloads[0].verdict is expected
 
 
+@pytest.mark.parametrize(
+    ("phase", "expected"), [("Available", FITS), ("Pending", FITS), ("Failed", CANNOT)]
+)
+def test_only_an_available_volume_is_free(phase: str, expected: Verdict) -> None:
+    """Kubernetes 1.36.3, component-helpers/storage/volume/pv_helpers.go, FindMatchingVolume."""
+    of_class: Any = {"storageClassName": "local", "nfs": {"server": "s", "path": "/"}}
+    objects = [
+        storage_class("local", "kubernetes.io/no-provisioner"),
+        stored(volume(**of_class), phase=phase),
+        claim("data", storageClassName="local"),
+    ]
+    verdicts = judge([node("n"), *objects, deployment("new", 1, template(**mounted()))])
+    assert verdicts.workloads[0].verdict is expected
+
+
 def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
     pods = template(containers=[container(cpu=2)], **mounted())
     shared = claim("data", mode="ReadWriteMany", storageClassName="fast")

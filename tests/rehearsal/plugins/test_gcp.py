@@ -281,6 +281,8 @@ of a zone: ["gcp:compute/disk:Disk", {name: d, zone: us-central1-a},
 of a project: ["gcp:logging/projectSink:ProjectSink", {name: s}, projects/acme/sinks/s]
 global: ["gcp:compute/network:Network", {name: net}, projects/acme/global/networks/net]
 short: ["gcp:projects/service:Service", {service: a.googleapis.com}, acme/a.googleapis.com]
+member: ["gcp:pubsub/topicIAMMember:TopicIAMMember", {role: r, member: m, topic: a,
+  condition: {title: hours}}, acme/a/r/m/hours]
 """),
 )
 def test_ids_are_those_of_google(

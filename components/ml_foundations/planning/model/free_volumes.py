@@ -212,9 +212,13 @@ class FreeVolumes:
         why, remedy = "none is declared", "Declare one, or let a class make it."
         if nearest is not None:
             why = storage.mismatch(nearest, claim)
-            is_free, is_able = storage.is_free(nearest), storage.is_large_enough(nearest, claim)
-            named = ", or name the claim in its claimRef" if is_able else ""
-            remedy = f"Change one of both{named}." if is_free else "Correct its claimRef."
+            remedy = "Delete it, or declare another one."
+            if section(nearest, "spec", "claimRef"):
+                remedy = "Correct its claimRef."
+            elif storage.is_free(nearest):
+                is_able = storage.is_large_enough(nearest, claim)
+                named = ", or name the claim in its claimRef" if is_able else ""
+                remedy = f"Change one of both{named}."
         message = f"no PersistentVolume can be bound to claim {name_of(claim)}: {why}"
         return Refusal("volume-binding", "volumes", message, remedy, self._has_known_sizes)
 

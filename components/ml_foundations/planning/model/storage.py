@@ -133,8 +133,9 @@ def claim_of(volume: Manifest) -> tuple[str, str] | None:
 
 def is_free(volume: Manifest) -> bool:
     """Return whether a volume is kept for no claim, and can be bound to one."""
-    is_available = section(volume, "status").get("phase", "Available") == "Available"
-    return is_available and not section(volume, "spec", "claimRef")
+    # A Pending volume is a new one, which becomes Available.
+    phase = section(volume, "status").get("phase", "Available")
+    return phase in ("Available", "Pending") and not section(volume, "spec", "claimRef")
 
 
 def access_modes(claim_or_volume: Manifest) -> list[str]:
@@ -186,6 +187,8 @@ def mismatch(volume: Manifest, claim: Manifest) -> str:
     if owner := section(actual, "claimRef"):
         kept_for = f"{owner.get('namespace')}/{owner.get('name')}"
         return f"spec.claimRef of {of_volume} is of claim {kept_for}"
+    if not is_free(volume):
+        return f"status.phase of {of_volume} is {section(volume, 'status').get('phase')}"
     size, selector = section(wanted, "resources", "requests").get("storage"), wanted.get("selector")
     agree = {
         "spec.storageClassName": class_name(volume) == class_name(claim),
