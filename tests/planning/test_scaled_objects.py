@@ -8,6 +8,7 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import Manifest, container, deployment, namespaced, node, quota, template
+from tests.support.cluster_objects import autoscaler
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 
@@ -91,3 +92,12 @@ def test_findings_name_the_scaled_object() -> None:
     many = scaled(minReplicaCount=5, maxReplicaCount=5)
     found, *_ = judge_documents([deployment("chat", 1, pods), many, node("n", gpu=8)]).findings
     assert "spec.minReplicaCount of ScaledObject chat" in found.remedy
+
+
+def test_the_default_of_the_least_replicas_is_one() -> None:
+    pods = template({"app": "chat"}, [container(gpu=8)])
+    server = deployment("chat", 4, pods)
+    objects = [server, autoscaler(server, maxReplicas=4), node("n", gpu=8)]
+    finding, *_ = judge_documents(objects).findings
+    assert "lower spec.replicas to 1" in finding.remedy
+    assert "minReplicas" not in finding.remedy
