@@ -196,6 +196,13 @@ def test_pods_with_a_google_account_reach_the_metadata_server(
     assert any("metadata server" in each for each in found) is is_reported
 
 
+def test_policies_select_the_pods_of_a_cron_job() -> None:
+    spec = {"jobTemplate": {"spec": {"template": template(containers=[container()])}}}
+    nightly = in_namespace("research", namespaced("batch/v1", "CronJob", "nightly", spec=spec))
+    [message] = messages([policy("research", "deny", **DENY), nightly])
+    assert "close the way to DNS" in message
+
+
 def test_pods_on_the_network_of_their_node_have_no_policies() -> None:
     pods = workload("agent", "research", {})
     pods["spec"]["template"]["spec"]["hostNetwork"] = True
