@@ -110,11 +110,13 @@ def _of_managed(workload: Workload) -> _Faults:
 
 def _of_pod(pod: Manifest, prefix: str, prebuilt: Any) -> _Faults:
     """Yield faults of the labels of a pod alone (jobs/pod)."""
-    group = group_of(pod)
-    if prebuilt and group and prebuilt != group:
+    group: Any = group_of(pod)
+    if not group or group is UNKNOWN:
+        return
+    if prebuilt and prebuilt != group:
         path, problem = f"{prefix}metadata.labels.{_PREBUILT}", f"differs from the group {group}"
         yield path, problem, prebuilt, "Give both the same name"
-    if group and not DNS_SUBDOMAIN.matches(group):
+    if not DNS_SUBDOMAIN.matches(group):
         path = f"{prefix}metadata.labels.{labels.KUEUE_POD_GROUP}"
         yield path, f"is {group}, and must be a DNS subdomain", group, "Name the group so"
 

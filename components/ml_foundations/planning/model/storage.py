@@ -149,9 +149,9 @@ def has_known_size(volume: Manifest) -> bool:
 
 
 def size_of(volume: Manifest) -> int:
-    """Return the size of a volume in thousandths of a byte; 0 if it is not known."""
+    """Return the size of a volume in thousandths of a byte; 0 if it is not known or no number."""
     size = section(volume, "spec", "capacity").get("storage", 0)
-    return 0 if size is UNKNOWN else milli(size)
+    return milli(size) if isinstance(size, str | int | float) else 0
 
 
 def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
