@@ -212,7 +212,7 @@ class FreeVolumes:
         why, remedy = "none is declared", "Declare one, or let a class make it."
         if nearest is not None:
             why = storage.mismatch(nearest, claim)
-            remedy = "Delete it, or declare another one."
+            remedy = "Delete it, or declare another volume."
             if section(nearest, "spec", "claimRef"):
                 remedy = "Correct its claimRef."
             elif storage.is_free(nearest):
