@@ -1,5 +1,6 @@
 """The commands that the embedded kubernetes plugin gives to Helm."""
 
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
-from ml_foundations.rehearsal.plugins.provider import Provider
+from ml_foundations.rehearsal.plugins.provider import Provider, State
 from ml_foundations.rehearsal.protocol.values import Properties
 
 FAKE = """#!/bin/sh
@@ -59,3 +60,18 @@ def test_a_repositorys_password_is_not_on_a_command_line(
     assert "--version 1.0" in lines[1]
     assert "hunter2" not in log.read_text()
     assert Path(f"{log}.input").read_text() == "hunter2"
+
+
+def test_a_release_is_read_with_its_inputs_and_imported_with_what_was_recorded(
+    tmp_path: Path,
+) -> None:
+    recorded = {"name": "app", "namespace": "web", "chart": "app", "version": "1.0", "values": {}}
+    (tmp_path / "web.app.json").write_text(json.dumps({**recorded, "installed": False}))
+    settings = SimpleNamespace(replica=SimpleNamespace(releases_dir=tmp_path), client=None)
+    helm = Helm(Provider(), cast(Any, settings))
+    resource = cast(Any, SimpleNamespace(id="web/app"))
+    inputs = {**recorded, "timeout": 60}
+    for known, expected in ((inputs, inputs), ({}, recorded)):
+        state = helm.read(resource, State("web/app", known, {}))
+        assert state is not None
+        assert state.inputs == expected
