@@ -1,5 +1,6 @@
 """Fixtures that the whole suite shares: the tools, a bare replica, and copies of the checkout to rehearse in."""
 
+import asyncio
 import shutil
 import signal
 import subprocess
@@ -60,6 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _shares_a_replica(fixtures: set[str]) -> bool:
     return "cluster" in fixtures and not OF_THEIR_OWN & fixtures
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Set an event loop, which Pulumi's Outputs need: ``asyncio.run`` of a test leaves none."""
+    try:
+        asyncio.get_event_loop()
+    except RuntimeError:
+        asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 @pytest.hookimpl(wrapper=True)
