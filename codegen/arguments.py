@@ -146,15 +146,15 @@ def _ruff(*command: str, text: str) -> str:
 def _public_specs() -> list[type[Spec]]:
     """Return the specs that programs write: those of the components, and those inside of others."""
     components = [getattr(ml_foundations, name).spec_type() for name in ml_foundations.COMPONENTS]
-    found = [spec for component in components for spec in [*nested_specs([component]), component]]
-    return list(dict.fromkeys(found))
+    specs = [spec for component in components for spec in [*nested_specs([component]), component]]
+    return list(dict.fromkeys(specs))
 
 
 @cache
 def _specs() -> list[type[Spec]]:
     """Return the public specs and their bases, each after its bases and the specs inside."""
-    found = [base for spec in _public_specs() for base in reversed(spec.__mro__)]
-    return [base for base in dict.fromkeys(found) if issubclass(base, Spec)]
+    bases = [base for spec in _public_specs() for base in reversed(spec.__mro__)]
+    return [base for base in dict.fromkeys(bases) if issubclass(base, Spec)]
 
 
 def _has_typed_dict(spec: type[Spec]) -> bool:
@@ -177,11 +177,11 @@ def _typed_dict(spec: type[Spec]) -> Iterator[str]:
 
 def _bases(spec: type[Spec]) -> list[type[Spec]]:
     """Return the nearest bases of a spec that have a TypedDict."""
-    found: list[type[Spec]] = []
+    bases: list[type[Spec]] = []
     for base in spec.__bases__:
         if issubclass(base, Spec):
-            found += [base] if _has_typed_dict(base) else _bases(base)
-    return list(dict.fromkeys(found))
+            bases += [base] if _has_typed_dict(base) else _bases(base)
+    return list(dict.fromkeys(bases))
 
 
 @cache
@@ -195,13 +195,13 @@ def _own(spec: type[Spec]) -> _Declarations:
     inherited = {
         name: declared for base in _bases(spec) for name, declared in _inherited(base).items()
     }
-    subclasses = [_declarations(other) for other in _specs() if issubclass(other, spec)]
-    own: _Declarations = {}
+    subclasses = [_declarations(subclass) for subclass in _specs() if issubclass(subclass, spec)]
+    declarations: _Declarations = {}
     for name, declared in _declarations(spec).items():
         types = {subclass.get(name, ("",))[0] for subclass in subclasses}
         if inherited.get(name) != declared and types <= {declared[0]}:
-            own[name] = declared
-    return own
+            declarations[name] = declared
+    return declarations
 
 
 @cache
@@ -216,20 +216,21 @@ def _declarations(spec: type[Spec]) -> _Declarations:
     """Return all arguments in Python: those of the schema, and components in place of some."""
     optional = {target for argument in spec.objects.values() for target in argument.outputs}
     optional |= getattr(spec, "config_defaults", {}).keys()
-    found: _Declarations = {}
+    declarations: _Declarations = {}
     for name, field, is_required in arguments(spec):
         kind = _type(field_type(field))
-        found[name] = (
+        declarations[name] = (
             kind if is_required and name not in optional else f"NotRequired[{kind}]",
             field.description or "",
         )
-    return found | {name: _object(spec, name) for name in spec.objects}
+    return declarations | {name: _object(spec, name) for name in spec.objects}
 
 
 def _object(spec: type[Spec], name: str) -> tuple[str, str]:
     """Return the declaration of an argument that is a component, and its field's other values."""
     argument = spec.objects[name]
-    kinds, descriptions = list(argument.components), [textwrap.fill(argument.description, _WIDTH)]
+    kinds = list(argument.components)
+    descriptions = [textwrap.fill(argument.description, _WIDTH)]
     if argument.item:
         field = spec.model_fields[name]
         (item,) = get_args(field.annotation)
@@ -261,7 +262,8 @@ def _can_be_published(kind: Any) -> bool:
 
 def _exact(kind: Any) -> str:
     """Return the type of the values that a spec accepts. Addresses and dates are text."""
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Annotated:
         return _annotated(kind, inside)
     if origin is Literal:

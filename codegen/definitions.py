@@ -67,12 +67,12 @@ def folder(module: str, *, download: bool = True) -> Path:
     """Return the folder of a module in Go's module cache; raise an OSError if it is not there."""
     offline = {} if download else {"GOPROXY": "off", "GOSUMDB": "off", "GOFLAGS": "-mod=mod"}
     command = ["go", "mod", "download", "-json", f"{module}@{versions()[module]}"]
-    found = subprocess.run(
+    answer = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | offline, cwd="/"
     )
-    if found.returncode:
-        raise OSError(found.stdout)
-    return Path(json.loads(found.stdout)["Dir"])
+    if answer.returncode:
+        raise OSError(answer.stdout)
+    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def text(*, download: bool = True) -> str:

@@ -20,10 +20,10 @@ def tree(text: str) -> Any:
     """
     tokens = _tokens(text)
     parsed = _Reader(tokens)
-    found = parsed.choice()
+    rule = parsed.choice()
     if parsed.tokens:
         raise SystemExit(f"{text!r} is not read: {parsed.tokens}")
-    return found
+    return rule
 
 
 def _tokens(text: str) -> list[str]:

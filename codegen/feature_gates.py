@@ -20,7 +20,8 @@ from ml_foundations.rehearsal.tools import groups
 from codegen import ROOT, write
 
 _FOLDER = ROOT / "components" / "ml_foundations" / "planning" / "api_server"
-FIELDS, KINDS = _FOLDER / "gated_fields.csv", _FOLDER / "introduced_kinds.csv"
+FIELDS = _FOLDER / "gated_fields.csv"
+KINDS = _FOLDER / "introduced_kinds.csv"
 _GATE = re.compile(r"^\t(\w+): \{\n(.*?)^\t\},", re.MULTILINE | re.DOTALL)
 _STAGE = re.compile(r'MustParse\("(\d+)\.(\d+)"\), Default: (true|false)')
 _STRUCT = re.compile(r"^type (\w+) struct \{$")
@@ -74,7 +75,8 @@ def module(name: str) -> Path:
 
 def files() -> dict[Path, str]:
     """Return both tables by their paths."""
-    kubernetes, api = module("k8s.io/kubernetes"), module("k8s.io/api")
+    kubernetes = module("k8s.io/kubernetes")
+    api = module("k8s.io/api")
     oldest = min(_minor(row["oldest"]) for row in rows("release_channels.csv"))
     gates = on_since((kubernetes / "pkg" / "features" / "kube_features.go").read_text())
     late = {gate: minor for gate, minor in gates.items() if minor is None or minor > oldest}
@@ -86,7 +88,8 @@ def files() -> dict[Path, str]:
     known = {gate for *_, gate in marked} | UNMARKED.keys() | OF_NO_FIELD
     if unknown := (dropped & late.keys()) - known:
         raise SystemExit(f"Fields of gates are not known: {', '.join(sorted(unknown))}")
-    embedding, unions = {}, set[str]()
+    embedding = {}
+    unions = set[str]()
     for path in api.glob("*/v*/types.go"):
         found_embedding, found_unions = _structs(path)
         embedding |= found_embedding
@@ -133,28 +136,32 @@ def _package(path: Path) -> str:
 
 def _marked(path: Path) -> Iterator[tuple[str, str, str]]:
     """Yield type, field and gate of each field with a marker."""
-    struct, gates = "", list[str]()
+    struct = ""
+    gates = list[str]()
     for line in path.read_text().splitlines():
-        if found := _STRUCT.match(line):
-            struct, gates = f"{_package(path)}.{found[1]}", []
+        if match := _STRUCT.match(line):
+            struct = f"{_package(path)}.{match[1]}"
+            gates = []
         elif marker := re.search(r"\+featureGate=([\w,]+)", line):
             gates += marker[1].split(",")
-        elif found := _FIELD.match(line):
-            yield from ((struct, found[1], _ALIASES.get(gate, gate)) for gate in gates)
+        elif match := _FIELD.match(line):
+            yield from ((struct, match[1], _ALIASES.get(gate, gate)) for gate in gates)
             gates = []
 
 
 def _structs(path: Path) -> tuple[dict[str, str], set[str]]:
     """Return the type that each inlined type is part of, and the types that are unions."""
-    embedding, unions = dict[str, str](), set[str]()
-    struct, comment = "", ""
+    embedding = dict[str, str]()
+    unions = set[str]()
+    struct = ""
+    comment = ""
     for line in path.read_text().splitlines():
-        if found := _STRUCT.match(line):
-            struct = f"{_package(path)}.{found[1]}"
+        if match := _STRUCT.match(line):
+            struct = f"{_package(path)}.{match[1]}"
             if _UNION.search(comment):
                 unions.add(struct)
-        elif found := _INLINE.match(line):
-            embedding[f"{_package(path)}.{found[1]}"] = struct
+        elif match := _INLINE.match(line):
+            embedding[f"{_package(path)}.{match[1]}"] = struct
         comment = f"{comment} {line}" if line.startswith("//") else ""
     return embedding, unions
 

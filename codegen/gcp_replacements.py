@@ -54,21 +54,21 @@ class Service:
         if name in self._open:  # A schema that refers to itself.
             return {}
         self._open.add(name)
-        found = self._map(self._definitions.get(name, []))
+        properties = self._map(self._definitions.get(name, []))
         self._open.remove(name)
-        return found
+        return properties
 
     def _map(self, words: Words) -> dict[str, Any]:
         """Return the properties of the first schema map in a text, with those merged into it."""
         at = next((i for i in range(len(words)) if words[i : i + 2] == _MAP), None)
         before = words[:at]
-        found: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
         if at is None or any(word.endswith("MergeSchemas") for word in before):
-            for other in (word for word in before if word in self._definitions):
-                found |= self.fields(other)
+            for definition in (word for word in before if word in self._definitions):
+                properties |= self.fields(definition)
         for key, value in _entries(words, at + 2) if at is not None else ():
-            found[key.strip('"')] = self._property(value)
-        return found
+            properties[key.strip('"')] = self._property(value)
+        return properties
 
     def _property(self, words: Words) -> dict[str, Any]:
         """Return whether a property replaces the resource or is computed, and its nested fields."""
@@ -88,7 +88,8 @@ class Service:
 
 def _entries(words: Words, at: int) -> Iterator[tuple[str, Words]]:
     """Yield the keys and values of a literal, from behind its opening brace."""
-    depth, start = 0, at
+    depth = 0
+    start = at
     for place in range(at, len(words)):
         depth += (words[place] in "({[") - (words[place] in ")}]")
         if depth < 0 or (depth == 0 and words[place] == ","):
@@ -123,22 +124,22 @@ def _names(name: str) -> list[str]:
 
 def _wire_path(path: str, taken: Mapping[str, Any], blocks: Mapping[str, Any]) -> str:
     """Return a path of Terraform's, ``a_b.0.c``, by wire names; empty if it leads into a list."""
-    found: list[str] = []
+    parts: list[str] = []
     for name in (step for step in path.split(".") if step != "0"):
         names = {*taken.get("required", ()), *taken.get("optional", ())}
         wire = next((one for one in _names(name) if one in names), "")
         block = taken.get("blocks", {}).get(wire, "")
-        if not wire or (found and not taken):
+        if not wire or (parts and not taken):
             return ""
-        found.append(wire)
+        parts.append(wire)
         taken = {} if block.endswith("[]") else blocks.get(block, {})
-    return ".".join(found)
+    return ".".join(parts)
 
 
 def _exclusions(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
     """Return the pairs of paths, as Terraform has them, of inputs that exclude each other."""
     for name, field in fields.items():
-        yield from ((f"{at}{name}", other) for other in field["conflicts"])
+        yield from ((f"{at}{name}", excluded) for excluded in field["conflicts"])
         yield from _exclusions(field["fields"], f"{at}{name}.0.")
 
 
@@ -146,30 +147,32 @@ def replacements(
     terraform: Path, pulumi: Path
 ) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
     """Return, by type, the paths whose change replaces a resource, and exclusive pairs."""
-    data, metadata = sdk.written("gcp"), json.loads((pulumi / _METADATA).read_text())
-    found: dict[str, list[str]] = {}
+    data = sdk.written("gcp")
+    metadata = json.loads((pulumi / _METADATA).read_text())
+    replacing: dict[str, list[str]] = {}
     conflicts: dict[str, list[list[str]]] = {}
     for folder in sorted((terraform / "google-beta" / "services").iterdir()):
         service = Service(folder)
         for name, function in service.resources.items():
             token = metadata["auto-aliasing"]["resources"].get(name, {}).get("current")
             if token in data["types"]:
-                taken, fields = data["types"][token], service.fields(function)
-                found[token] = sorted({*_paths(fields, taken, data["blocks"])})
+                taken = data["types"][token]
+                fields = service.fields(function)
+                replacing[token] = sorted({*_paths(fields, taken, data["blocks"])})
                 pairs: set[tuple[str, ...]] = set()
                 for exclusion in _exclusions(fields):
                     wired = [_wire_path(path, taken, data["blocks"]) for path in exclusion]
                     if all(wired):
                         pairs.add(tuple(sorted(wired)))
                 conflicts[token] = [list(pair) for pair in sorted(pairs)]
-    return dict(sorted(found.items())), dict(sorted(conflicts.items()))
+    return dict(sorted(replacing.items())), dict(sorted(conflicts.items()))
 
 
 def main() -> None:
     """Write the data, a type a line."""
     terraform, pulumi = map(Path, sys.argv[1:])
-    for file, found in zip((FILE, CONFLICTS), replacements(terraform, pulumi), strict=True):
-        kept = ((json.dumps(token), paths) for token, paths in found.items() if paths)
+    for file, paths_of in zip((FILE, CONFLICTS), replacements(terraform, pulumi), strict=True):
+        kept = ((json.dumps(token), paths) for token, paths in paths_of.items() if paths)
         rows = (f"{token}:{json.dumps(paths, separators=(',', ':'))}" for token, paths in kept)
         file.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 

@@ -147,9 +147,9 @@ def generated(api: Api) -> str:
     for path, group in sorted(api.get("/openapi/v3")["paths"].items()):
         if path.startswith("api"):
             # The address ends with a hash, for caches.
-            found = api.get(group["serverRelativeURL"].partition("?")[0])
-            described |= found.get("components", {}).get("schemas", {})
-            kinds |= dict(_created(found["paths"]))
+            described_group = api.get(group["serverRelativeURL"].partition("?")[0])
+            described |= described_group.get("components", {}).get("schemas", {})
+            kinds |= dict(_created(described_group["paths"]))
     types: _Types = {}
     for kind in sorted(kinds.keys() & (field_catalog.judged_kinds() | _BESIDE)):
         _collect(kinds[kind], described, types)

@@ -12,7 +12,8 @@ from ml_foundations.component.spec import check
 from codegen import ROOT
 
 PAGE = ROOT / "docs" / "workloads.md"
-START, END = "<!-- generated: make generate -->", "<!-- end -->"
+START = "<!-- generated: make generate -->"
+END = "<!-- end -->"
 
 _Arguments = dict[str, Any]
 

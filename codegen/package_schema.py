@@ -59,12 +59,12 @@ def of_python() -> dict[str, Any]:
 
 def nested_specs(specs: Iterable[type[Spec]]) -> list[type[Spec]]:
     """Return the specs inside of others, at any depth, the innermost first."""
-    found: list[type[Spec]] = []
+    nested: list[type[Spec]] = []
     for spec in specs:
         for field in spec.model_fields.values():
             inside = [model for model in models_in(field.annotation) if issubclass(model, Spec)]
-            found += [*nested_specs(inside), *inside]
-    return list(dict.fromkeys(found))
+            nested += [*nested_specs(inside), *inside]
+    return list(dict.fromkeys(nested))
 
 
 def arguments(spec: type[Spec]) -> Iterator[tuple[str, FieldInfo, bool]]:
@@ -130,27 +130,27 @@ def _inputs(spec: type[Spec]) -> tuple[dict[str, Any], list[str]]:
 
 def _outputs(component: type) -> dict[str, Any]:
     """Return the public annotations of a component, with the docstrings under them."""
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for base in reversed(component.__mro__):
         if issubclass(base, Component) and base is not Component:
             docstrings = attribute_docstrings(base)
             annotations = inspect.get_annotations(base, eval_str=True)
             public = [name for name in annotations if not name.startswith("_")]
-            found |= {
+            outputs |= {
                 to_camel(name): _property(annotations[name], docstrings[name]) for name in public
             }
-    return found
+    return outputs
 
 
 def attribute_docstrings(documented: type) -> dict[str, str]:
     """Return the docstrings under the attributes of a class, by name."""
     (declaration,) = ast.parse(inspect.getsource(documented)).body
     assert isinstance(declaration, ast.ClassDef)
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for attribute, text in pairwise(declaration.body):
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            found |= dict.fromkeys(_targets(attribute), text.value.value)
-    return found
+            docstrings |= dict.fromkeys(_targets(attribute), text.value.value)
+    return docstrings
 
 
 def _targets(statement: ast.stmt) -> list[str]:
@@ -176,7 +176,8 @@ def _property(kind: Any, description: str | None) -> dict[str, Any]:
 
 def _type(kind: Any) -> dict[str, Any]:
     """Return a type as it is on the wire. Addresses, dates and quantities travel as text."""
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Annotated:
         mark = output_mark(kind)
         return {"type": SCALARS[mark.type]} if mark else _type(inside[0])
@@ -191,8 +192,8 @@ def _union(parts: Iterable[Any]) -> dict[str, Any]:
     """Return the one type of all parts on the wire. Parts of different types make it any."""
     # pulumi.Input adds an awaitable and an Output to its type. They are the same on the wire.
     values = [part for part in parts if part is not type(None) and not isinstance(part, ForwardRef)]
-    found = [_type(part) for part in values if get_origin(part) is not Awaitable]
-    return found[0] if all(part == found[0] for part in found) else {**_ANY, "plain": True}
+    types = [_type(part) for part in values if get_origin(part) is not Awaitable]
+    return types[0] if all(part == types[0] for part in types) else {**_ANY, "plain": True}
 
 
 def _plain_type(kind: Any, origin: Any, inside: tuple[Any, ...]) -> dict[str, Any]:

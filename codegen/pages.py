@@ -101,13 +101,13 @@ class _Book:
         self, spec: type[Spec], properties: _Properties
     ) -> dict[type[Spec], dict[str, dict[str, Any]]]:
         """Return the arguments by the class that declares them: the spec or a shared base."""
-        found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
+        declared: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
         for name in spec.model_fields:
             if (key := to_camel(name)) in properties:
                 declaring = next(base for base in spec.__mro__ if name in get_annotations(base))
                 is_shared = len(self._users(declaring)) > 1
-                found.setdefault(declaring if is_shared else spec, {})[key] = properties[key]
-        return found
+                declared.setdefault(declaring if is_shared else spec, {})[key] = properties[key]
+        return declared
 
     def _users(self, base: type[Spec]) -> list[str]:
         """Return the components whose spec is of a class."""
@@ -136,8 +136,8 @@ class _Book:
 
     def _types(self, properties: _Properties) -> set[str]:
         """Return the nested types of some properties, at any depth."""
-        found = set(re.findall(rf'"#/types/{PACKAGE}:index:([^"]+)"', json.dumps(properties)))
-        return found.union(*(self._types(self._type(name)["properties"]) for name in found))
+        names = set(re.findall(rf'"#/types/{PACKAGE}:index:([^"]+)"', json.dumps(properties)))
+        return names.union(*(self._types(self._type(name)["properties"]) for name in names))
 
     def _type(self, name: str) -> dict[str, Any]:
         return self.schema["types"][f"{PACKAGE}:index:{name}"]
@@ -166,13 +166,14 @@ class _Book:
 
     def _component(self, name: str, page: str) -> list[str]:
         """Return a component's purpose, construction, arguments and outputs."""
-        entry, spec = self._entry(name), self.specs[name]
+        entry = self._entry(name)
+        spec = self.specs[name]
         lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
         lines += [*_construction(name), *_shown(name), "## Arguments", ""]
         if spec.objects:
             lines += [_OBJECTS, "", *_objects(spec), *_provider(spec)]
-        own, *shared = self._declared(spec, entry["inputProperties"]).items()
-        lines += self._arguments(spec, own[1], page)
+        declared, *shared = self._declared(spec, entry["inputProperties"]).items()
+        lines += self._arguments(spec, declared[1], page)
         for base, properties in shared:
             lines += self._fold(name, base, properties, page)
         outputs = [
@@ -246,7 +247,8 @@ def _type_link(name: str, page: str) -> str:
 
 def _accepted(kind: Any) -> str:
     """Return the types that an argument accepts, for one that the schema has as Any."""
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Annotated:
         return _accepted(inside[0])
     if origin in (Union, types.UnionType):
@@ -327,9 +329,11 @@ def _construction(name: str) -> list[str]:
     source = inspect.getsource(construction)
     (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     statements = (cleandoc(f"    {ast.get_source_segment(source, node)}") for node in function.body)
-    found = next((text for text in statements if re.match(rf"(\w+ = )?{name}\(", text)), "")
+    statement = next((text for text in statements if re.match(rf"(\w+ = )?{name}\(", text)), "")
     return (
-        ["```python", f"from ml_foundations import {name}", "", found, "```", ""] if found else []
+        ["```python", f"from ml_foundations import {name}", "", statement, "```", ""]
+        if statement
+        else []
     )
 
 

@@ -142,9 +142,9 @@ def _taken(arguments: Any) -> dict[str, Any]:
     wire = _wire_names(arguments)
     required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
     blocks = {
-        wire[name]: found
+        wire[name]: block
         for name in wire
-        if (found := _block(arguments, parameters[name].annotation))
+        if (block := _block(arguments, parameters[name].annotation))
     }
     facts = {
         "required": sorted(required),
@@ -157,10 +157,10 @@ def _taken(arguments: Any) -> dict[str, Any]:
 def _block(arguments: Any, annotation: Any) -> str:
     """Return the name of an argument's block with its module, and ``[]`` for a list; or nothing."""
     text = str(annotation)
-    found = _BLOCK.search(text)
-    if not found or arguments.__module__.startswith("pulumi_kubernetes."):
+    match = _BLOCK.search(text)
+    if not match or arguments.__module__.startswith("pulumi_kubernetes."):
         return ""
-    return f"{_service(arguments)}.{found[1]}{'[]' if 'Sequence[' in text else ''}"
+    return f"{_service(arguments)}.{match[1]}{'[]' if 'Sequence[' in text else ''}"
 
 
 def _service(arguments: Any) -> str:
@@ -169,18 +169,18 @@ def _service(arguments: Any) -> str:
 
 def _blocks(package: str) -> dict[str, Any]:
     """Return every block of arguments in the types of a package, by name."""
-    found: dict[str, Any] = {}
-    wanted = {
+    blocks: dict[str, Any] = {}
+    missing = {
         name for token in classes(package) for name in described(token).get("blocks", {}).values()
     }
-    while wanted:
-        name = wanted.pop().removesuffix("[]")
-        if name not in found:
+    while missing:
+        name = missing.pop().removesuffix("[]")
+        if name not in blocks:
             service, _, short = name.partition(".")
             module = importlib.import_module(f"pulumi_{package}.{service}._inputs")
-            found[name] = _taken(getattr(module, f"{short}Args"))
-            wanted |= set(found[name].get("blocks", {}).values())
-    return found
+            blocks[name] = _taken(getattr(module, f"{short}Args"))
+            missing |= set(blocks[name].get("blocks", {}).values())
+    return blocks
 
 
 def _functions(package: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -213,11 +213,11 @@ def _wire_names(kind: Any) -> dict[str, str]:
 
 def _id_format(text: str, wire: Mapping[str, str]) -> str:
     """Return the format of the id, which is the first one in the section about imports."""
-    found = _IMPORT_FORMAT.search(text.partition("## Import")[2])
+    match = _IMPORT_FORMAT.search(text.partition("## Import")[2])
     words = {"project_id": "project", **wire}
     return (
-        _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", found[1])
-        if found
+        _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", match[1])
+        if match
         else ""
     )
 

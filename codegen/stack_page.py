@@ -100,15 +100,15 @@ def without_key(keys: str) -> str:
 
 def _heading(name: str) -> str:
     return re.sub(
-        r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name.removesuffix("Settings")
+        r"(?<=[a-z])([A-Z])", lambda match: f" {match[1].lower()}", name.removesuffix("Settings")
     )
 
 
 def _keys(section: dict[str, Any], name: str = "") -> list[str]:
     required = section.get("required", [])
     base = _BASES[name].model_fields if name in _BASES else ()
-    own = [key for key in section["properties"] if key not in map(to_camel, base)]
-    return [_key(key, section["properties"][key], key in required) for key in own]
+    keys = [key for key in section["properties"] if key not in map(to_camel, base)]
+    return [_key(key, section["properties"][key], key in required) for key in keys]
 
 
 def _key(key: str, value: dict[str, Any], required: bool) -> str:

@@ -36,8 +36,8 @@ def schema() -> dict[str, Any]:
             place = argument["items"] if reference.is_list else argument
             section = to_camel(reference.section)
             named = {"type": "string", "description": f"A name in {section} of the team."}
-            if (other := place.pop("$ref", None)) is not None:
-                place["anyOf"] = [named, {"$ref": other}]
+            if (schema_type := place.pop("$ref", None)) is not None:
+                place["anyOf"] = [named, {"$ref": schema_type}]
             elif "anyOf" in place:
                 place["anyOf"].insert(0, named)
     for kind in ("CpuNodePoolSpec", "GpuNodePoolSpec"):

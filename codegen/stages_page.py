@@ -27,7 +27,7 @@ def files() -> dict[Path, str]:
                 for name in ("container", "gate", "selector", "toleration", "resources")
                 if getattr(entry, name)
             )
-            shown = ", ".join(f"`{each}`" for each in [what] if each) or "of networks"
+            shown = ", ".join(f"`{network}`" for network in [what] if network) or "of networks"
             lines.append(f"| {kind} {shown}, if {entry.when} | {entry.by} | stored |")
     kinds = " and ".join(f"{kind}s" for kind in QUEUED_AS_PODS)
     lines += ["", "| decision by | reads | source |", "|---|---|---|"]

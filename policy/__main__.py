@@ -69,17 +69,19 @@ _inputs: dict[str, dict[str, Any]] = {}
 
 def resources(args: StackValidationArgs) -> list[tuple[Resource, str]]:
     """The resources that matter, by type and inputs, each with its URN."""
-    found: list[tuple[Resource, str]] = []
+    relevant: list[tuple[Resource, str]] = []
     for resource in args.resources:
         if is_judged(resource.resource_type):
             inputs = _inputs.get(resource.urn) or plain(resource.props)
-            found.append(((resource.resource_type, inputs), resource.urn))
-    return found
+            relevant.append(((resource.resource_type, inputs), resource.urn))
+    return relevant
 
 
 def declared(resource: PolicyResource) -> Declared:
     """A resource of the stack, or a Kubernetes provider, with what shows its cluster."""
-    type_, provider, parent = resource.resource_type, resource.provider, resource.parent
+    type_ = resource.resource_type
+    provider = resource.provider
+    parent = resource.parent
     inputs = _inputs.get(resource.urn) or plain(resource.props)
     sources: dict[str, list[str]] = {}
     for field, dependencies in resource.property_dependencies.items():
@@ -98,8 +100,8 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
     """Return a guard rule as a policy; it reads some objects only during the update."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-        found = [(as_manifest(resource), urn) for resource, urn in resources(args)]
-        known = [(item, urn) for item, urn in found if is_known(item)]
+        manifests = [(as_manifest(resource), urn) for resource, urn in resources(args)]
+        known = [(item, urn) for item, urn in manifests if is_known(item)]
         urns = {id(item): urn for item, urn in known}
         for item, path, wrong in guard.check([item for item, _ in known]):
             name = f"{item['kind']} {name_of(item)}".strip()
@@ -141,7 +143,8 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
         verdicts = judge_clusters(judged, rehearsed=is_rehearsed())
         for finding in verdicts.findings:
             if (finding.severity is Severity.ERROR) == mandatory:
-                rule, about = f"{finding.severity} {finding.rule}", finding.place
+                rule = f"{finding.severity} {finding.rule}"
+                about = finding.place
                 text = f"{rule}: {about}: {finding.message}. {finding.remedy}"
                 report_violation(printable.line(text), urns.get(about))
 

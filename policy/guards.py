@@ -49,7 +49,8 @@ def guard(remedy: str, mandatory: bool = False) -> Callable[[Check], Check]:
     """Add a rule to the pack: its id is the function's name, its reason the docstring."""
 
     def add(check: Check) -> Check:
-        identity, about = check.__name__.replace("_", "-"), " ".join((check.__doc__ or "").split())
+        identity = check.__name__.replace("_", "-")
+        about = " ".join((check.__doc__ or "").split())
         GUARDS.append(Guard(identity, mandatory, about, remedy, check))
         return check
 
@@ -191,7 +192,8 @@ def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
     for pods in pods_of(objects):
         if pods.gpus < 2:
             continue
-        path, mounted = f"{pods.path}.volumes", _shared_memory_of(pods)
+        path = f"{pods.path}.volumes"
+        mounted = _shared_memory_of(pods)
         if not any(volume.get("medium") == "Memory" for volume in mounted):
             yield pods.item, path, "several GPUs and no memory-backed /dev/shm"
         elif not all(volume.get("sizeLimit") for volume in mounted):

@@ -72,7 +72,8 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
 
 def _compute_class_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the pools and classes that name each other, and one of them does not exist."""
-    pools, classes = settings.node_pools, settings.compute_classes
+    pools = settings.node_pools
+    classes = settings.compute_classes
     is_complete = not isinstance(settings.cluster, ExistingCluster)
     for name, compute_class in classes.items():
         for index, pool in enumerate(compute_class.pools):
@@ -112,9 +113,10 @@ def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
             ("classes", section, name) for section, names in classes.items() for name in names
         ]
         for kind, section, name in named:
-            path, joined = f"teams.{team_name}.{section}.{name}", f"{team_name}-{name}"
-            if (other := taken.setdefault((kind, joined), path)) != path:
-                yield path, f"makes the name {joined}, as {other} does; choose another"
+            path = f"teams.{team_name}.{section}.{name}"
+            joined = f"{team_name}-{name}"
+            if (first := taken.setdefault((kind, joined), path)) != path:
+                yield path, f"makes the name {joined}, as {first} does; choose another"
 
 
 def _add_on_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -165,9 +167,9 @@ def _network_pool_errors(
     """Yield pools that use networks that no pool creates, or that are not those of their nodes."""
     name = pool.network_pool
     owners = {
-        name: other
-        for name, other in settings.gpu_pools.items()
-        if other.fabric and other is not pool and other.network_pool is None
+        name: candidate
+        for name, candidate in settings.gpu_pools.items()
+        if candidate.fabric and candidate is not pool and candidate.network_pool is None
     }
     if name is None:
         return
@@ -206,21 +208,22 @@ def _driver_errors(
     path: str, pool: GpuNodePoolSpec, settings: Settings
 ) -> Iterator[tuple[str, str]]:
     """Yield pools on which not exactly one of GKE and the operator provides the GPUs."""
-    operator, wanted = settings.gpu_operator, mode_for(pool.driver, pool.image_name)
-    if operator is None and wanted != "gke":
+    operator = settings.gpu_operator
+    mode = mode_for(pool.driver, pool.image_name)
+    if operator is None and mode != "gke":
         reason = f"is {pool.driver}, but there is no gpuOperator; add it, or set default or latest"
         yield path, reason
-    if operator is not None and operator.mode != wanted:
+    if operator is not None and operator.mode != mode:
         who = (
             "both would install the driver"
-            if wanted == "gke"
+            if mode == "gke"
             else "nobody installs the driver that it expects"
         )
         yield (
             path,
             f"is {pool.driver}, but gpuOperator.mode is {operator.mode}: {who}; change one of them",
         )
-    if operator is not None and wanted == "operator":
+    if operator is not None and mode == "operator":
         fault = Operator.of(operator.chart_values).driver_fault(pool.model.architecture)
         if fault:
             where = f"the {pool.model.product} of {path.removesuffix('.driver')}"
@@ -335,7 +338,9 @@ def _fabric_errors(
     pools = fabrics.gpu_pools((name, pool.model_dump(by_alias=True)) for name, pool in sections)
     possible = fabrics.possible_pools(workload.model_dump(by_alias=True), pools)
     with_network = [pool.fabric for pool in possible if pool.fabric]
-    if len(possible) > 1 and any(workload.gpus >= each["gpus_per_node"] for each in with_network):
+    if len(possible) > 1 and any(
+        workload.gpus >= fabric["gpus_per_node"] for fabric in with_network
+    ):
         among = names(pool.name for pool in possible)
         fix = f"select one with {labels.GKE_NODE_POOL}"
         reason = f"leaves the choice of {among}, whose networks between GPUs differ; {fix}"

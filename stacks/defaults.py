@@ -116,7 +116,8 @@ def with_defaults(file: Mapping[str, Any]) -> FilledFile:
 def _fill_storage(sections: dict[str, Any]) -> None:
     """Switch on the cluster's add-ons for storage, and fill in network and zones."""
     _default(sections, "storage", {})
-    cluster, storage = _section(sections, "cluster"), _section(sections, "storage")
+    cluster = _section(sections, "cluster")
+    storage = _section(sections, "storage")
     if not is_existing(cluster):
         for add_on in ("filestore", "lustre"):
             if storage.get(add_on) is not None:
@@ -132,7 +133,8 @@ def _fill_storage(sections: dict[str, Any]) -> None:
 
 def _fill_operator(sections: dict[str, Any]) -> None:
     """Fill in the GPU Operator's mode and quota, and what other sections derive from them."""
-    operator, gpu_pools = _section(sections, "gpuOperator"), _gpu_pools(sections)
+    operator = _section(sections, "gpuOperator")
+    gpu_pools = _gpu_pools(sections)
     modes = {mode_for(pool.get("driver"), pool.get("image")) for pool in gpu_pools}
     # If pools need different modes, each pool that the default mode does not suit is an error.
     if len(modes) == 1:
@@ -164,7 +166,8 @@ def _fill_compute_classes(sections: Mapping[str, Any]) -> None:
 
 def _fill_checkpoints(sections: Mapping[str, Any]) -> None:
     """Switch on the cluster's checkpoints, and tolerate the taints of the pools that keep them."""
-    pools, cluster = dict(_entries(sections, "nodePools")), _section(sections, "cluster")
+    pools = dict(_entries(sections, "nodePools"))
+    cluster = _section(sections, "cluster")
     for _, configuration in _entries(sections, "checkpointConfigurations"):
         if not is_existing(cluster):
             _default(cluster, "multiTierCheckpointing", True)
@@ -207,8 +210,8 @@ def _fill_fabrics(team: dict[str, Any], pools: list[fabrics.GpuPool]) -> None:
             possible = fabrics.possible_pools(workload, pools)
             fabric = fabrics.shared_fabric(possible)
             if "gpu_fabric" in spec.model_fields and fabric is not None:
-                found = {to_camel(key): value for key, value in fabric.items()}
-                _default(workload, "gpuFabric", found)
+                arguments = {to_camel(key): value for key, value in fabric.items()}
+                _default(workload, "gpuFabric", arguments)
 
 
 def _gpu_pools(sections: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -251,7 +254,8 @@ def _fill_queued_kinds(sections: dict[str, Any]) -> None:
 
 
 def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments]:
-    project, cluster = sections.get("project"), _section(sections, "cluster")
+    project = sections.get("project")
+    cluster = _section(sections, "cluster")
     if not is_existing(cluster):
         yield _derived("cluster", cluster, GkeClusterSpec, project=project)
     for name, pool in _entries(sections, "nodePools"):
@@ -267,7 +271,8 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
     if isinstance(adapter := sections.get("metricsAdapter"), dict):
         yield _derived("metricsAdapter", adapter, MetricsAdapterSpec, project=project)
     for name, configuration in _entries(sections, "checkpointConfigurations"):
-        path, known = f"checkpointConfigurations.{name}", {"project": project}
+        path = f"checkpointConfigurations.{name}"
+        known = {"project": project}
         known["configuration_name"] = name
         yield _derived(path, configuration, CheckpointConfigurationSpec, **known)
     for name, monitor in _entries(sections, "gpuMonitors"):
@@ -336,14 +341,16 @@ def _entries(section: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, 
 
 def _most_nodes(pool: Mapping[str, Any]) -> int:
     """Return the most nodes of a pool, or 0 if its numbers are invalid."""
-    most, zones = pool.get("maxNodes"), pool.get("zones")
+    most = pool.get("maxNodes")
+    zones = pool.get("zones")
     times = len(zones) if pool.get("limits") == "zone" and isinstance(zones, list) else 1
     return most * times if isinstance(most, int) else 0
 
 
 def _zones(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[str]:
     """Return the zones of a pool's nodes: its own, the cluster's, or the fewest of a region."""
-    zones, location = pool.get("zones") or cluster.get("nodeZones"), str(cluster.get("location"))
+    zones = pool.get("zones") or cluster.get("nodeZones")
+    location = str(cluster.get("location"))
     if isinstance(zones, list):
         return [str(zone) for zone in cast("list[Any]", zones)]
     return [location] if location.count("-") == 2 else [f"{location}-{letter}" for letter in "abc"]

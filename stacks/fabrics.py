@@ -35,20 +35,20 @@ def allows_networks(pool: Mapping[str, Any]) -> bool:
 
 def gpu_pools(pools: Iterable[tuple[str, Mapping[str, Any]]]) -> list[GpuPool]:
     """Return the pools of sections with machine types of the catalog, by their names."""
-    found: list[GpuPool] = []
+    gpu_pools: list[GpuPool] = []
     for name, pool in pools:
         machine = MACHINE_TYPES.get(str(pool.get("machineType")))
         if machine is None or not machine.gpu:
             continue
-        own = {labels.NODE_TYPE: pool.get("nodeType") or _NODE_TYPE}
-        own |= {labels.GKE_NODE_POOL: name, labels.GKE_ACCELERATOR: machine.gpu}
+        node_labels = {labels.NODE_TYPE: pool.get("nodeType") or _NODE_TYPE}
+        node_labels |= {labels.GKE_NODE_POOL: name, labels.GKE_ACCELERATOR: machine.gpu}
         declared = pool.get("labels")
-        own |= declared if isinstance(declared, dict) else {}
+        node_labels |= declared if isinstance(declared, dict) else {}
         owner = str(pool.get("networkPool") or name)
         by_gke = pool.get("driver") in (None, *DRIVERS_OF_GKE)
         fabric = published_fabric(str(pool.get("gpuNetwork") or "none"), machine, owner, by_gke)
-        found.append(GpuPool(name, machine.gpu, own, fabric))
-    return found
+        gpu_pools.append(GpuPool(name, machine.gpu, node_labels, fabric))
+    return gpu_pools
 
 
 def possible_pools(workload: Mapping[str, Any], pools: Iterable[GpuPool]) -> list[GpuPool]:
@@ -70,17 +70,17 @@ def shared_fabric(pools: Sequence[GpuPool]) -> dict[str, Any] | None:
 
 def _is_selected(pool: GpuPool, selector: Any) -> bool:
     """Return whether nodes of a pool may have the labels. Those that GKE adds are not known."""
-    wanted = selector.items() if isinstance(selector, dict) else ()
-    return all(pool.labels.get(key, value) == value for key, value in wanted)
+    selected = selector.items() if isinstance(selector, dict) else ()
+    return all(pool.labels.get(key, value) == value for key, value in selected)
 
 
 def _accelerator_types(gpu: Any) -> list[str] | None:
     """Return the types of the named whole GPUs; None for any."""
     if gpu is None:
         return None
-    found: list[str] = []
+    types: list[str] = []
     for name in gpu if isinstance(gpu, list) else [gpu]:
         named = accelerator(str(name))
         if not named.shared and named.partition is None:
-            found += named.types
-    return found
+            types += named.types
+    return types

@@ -192,13 +192,17 @@ class Settings(Spec):
         """The flavor of each GPU pool, or of its ComputeClass, by the path in the file."""
         flavors: dict[str, dict[str, Any]] = {}
         for name, pool in self.gpu_pools.items():
-            flavor, of_class = _flavor(name, pool), pool.compute_class
+            flavor = _flavor(name, pool)
+            of_class = pool.compute_class
             if of_class is None:
                 flavors[f"nodePools.{name}"] = flavor
                 continue
-            own = {"name": of_class, "compute_class": of_class, "gpu": flavor.get("gpu")}
+            class_flavor = {"name": of_class, "compute_class": of_class, "gpu": flavor.get("gpu")}
             # The pools of a class may have several models.
-            if flavors.setdefault(f"computeClasses.{of_class}", own)["gpu"] != own["gpu"]:
+            if (
+                flavors.setdefault(f"computeClasses.{of_class}", class_flavor)["gpu"]
+                != class_flavor["gpu"]
+            ):
                 flavors[f"computeClasses.{of_class}"]["gpu"] = None
         given = self.training_queue.flavors
         return {
@@ -215,8 +219,8 @@ class Settings(Spec):
         teams = [team.queue for team in self.teams.values() if team.queue]
         if not teams:
             return None
-        own = {"flavors": list(self.flavors.values()), "teams": teams, "cohort": QUEUES}
-        return TrainingQueueSpec.model_validate(self.training_queue.given() | own)
+        derived = {"flavors": list(self.flavors.values()), "teams": teams, "cohort": QUEUES}
+        return TrainingQueueSpec.model_validate(self.training_queue.given() | derived)
 
     def sections(self) -> Iterator[tuple[str, ComponentSpec]]:
         """Yield every section in the cluster with its path in the file."""
@@ -264,8 +268,8 @@ class Settings(Spec):
     def _placeholders(self) -> dict[str, str]:
         """The path in the file of each placeholder, by its value."""
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
-        found = [(value, _in_file(path)) for path, value in leaves(given) if placeholder(value)]
-        return dict(reversed(found))  # the first place of a value counts
+        places = [(value, _in_file(path)) for path, value in leaves(given) if placeholder(value)]
+        return dict(reversed(places))  # the first place of a value counts
 
 
 def _flavor(name: str, pool: GpuNodePoolSpec) -> dict[str, Any]:
@@ -302,9 +306,11 @@ def load() -> Settings:
         for key in pulumi.runtime.get_config_env()
         if key.startswith(prefix)
     ]
-    found = [(key, unknown(key, KEYS, f"See {STACK_FILE_PAGE}")) for key in keys if key not in KEYS]
+    errors = [
+        (key, unknown(key, KEYS, f"See {STACK_FILE_PAGE}")) for key in keys if key not in KEYS
+    ]
     try:
-        return parse(given, found)
+        return parse(given, errors)
     except ValueError as error:
         text = f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}"
         raise pulumi.RunError(printable.text(text)) from None
@@ -321,21 +327,22 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
         ValueError: A value is invalid. The message has a line for each error: its path, the
             value and the allowed values.
     """
-    found = list(errors or [])
+    problems = list(errors or [])
     filled = defaults.with_defaults(sections)
     for arguments in filled.derived:
-        found += [(f"{arguments.path}.{path}", reason) for path, reason in arguments.errors]
-        found += _derived_errors(arguments)
+        problems += [(f"{arguments.path}.{path}", reason) for path, reason in arguments.errors]
+        problems += _derived_errors(arguments)
         arguments.section.update(arguments.values)
     settings, invalid = validated(Settings, filled.sections, by_alias=True, by_name=False)
-    shown, hidden = invalid[:_MOST_ERRORS], invalid[_MOST_ERRORS:]
-    found += _relocated(explain(shown, Settings, to_camel), filled.derived)
+    shown = invalid[:_MOST_ERRORS]
+    hidden = invalid[_MOST_ERRORS:]
+    problems += _relocated(explain(shown, Settings, to_camel), filled.derived)
     if settings is not None:
-        found += while_valid(_built_errors(settings))
-        found += cross_checks.errors(settings)
-    if settings is None or found:
-        lines = [f"{number(len(found) + len(hidden), 'invalid value')}:"]
-        lines += [f"  {_in_file(path)}: {reason}" for path, reason in found]
+        problems += while_valid(_built_errors(settings))
+        problems += cross_checks.errors(settings)
+    if settings is None or problems:
+        lines = [f"{number(len(problems) + len(hidden), 'invalid value')}:"]
+        lines += [f"  {_in_file(path)}: {reason}" for path, reason in problems]
         if hidden:
             lines.append(f"  ml-foundations: and {len(hidden)} more, after these")
         raise ValueError(printable.lines(lines))

@@ -68,20 +68,20 @@ class Team(Tenancy):
     @property
     def components(self) -> list[tuple[str, str, ComponentSpec]]:
         """Key of the section, name and arguments of every component."""
-        found: list[tuple[str, str, ComponentSpec]] = []
+        components: list[tuple[str, str, ComponentSpec]] = []
         for key in SECTIONS:
             for name, spec in getattr(self, key).items():
-                found.append((to_camel(key), name, spec))
-        return found
+                components.append((to_camel(key), name, spec))
+        return components
 
     @property
     def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
         """Section, name and arguments of every workload."""
-        found: list[tuple[str, str, WorkloadSpec]] = []
+        workloads: list[tuple[str, str, WorkloadSpec]] = []
         for section, name, spec in self.components:
             if isinstance(spec, WorkloadSpec):
-                found.append((section, name, spec))
-        return found
+                workloads.append((section, name, spec))
+        return workloads
 
     @staticmethod
     def uses(spec: ComponentSpec) -> Iterator[tuple[str, str]]:

@@ -15,14 +15,16 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
-API_VERSION, KIND = "cloud.google.com/v1", "ComputeClass"
+API_VERSION = "cloud.google.com/v1"
+KIND = "ComputeClass"
 SINCE = "1.30.3-gke.1451000"
 """The version of GKE that has the kind (GKE, "About custom compute classes")."""
 
 OWN_PREFIXES = ("gke", "autopilot")
 """How the names of GKE's own classes begin (same source)."""
 
-SHORTEST_FLEX_START, LONGEST_FLEX_START = 600, 604800
+SHORTEST_FLEX_START = 600
+LONGEST_FLEX_START = 604800
 _RUN_SECONDS = (30, 10368000)
 """Seconds that nodes of flex-start and other nodes may run (rules/max_run_duration.go; GKE, "About
 flex-start provisioning")."""
@@ -49,11 +51,11 @@ def priorities(compute_class: Manifest) -> Sequence[Manifest]:
     """Return the priorities of a class, with its defaults for their zones."""
     spec = section(compute_class, "spec")
     location = section(spec, "priorityDefaults").get("location")
-    found: list[Manifest] = []
+    located: list[Manifest] = []
     for priority in items(spec, "priorities"):
         has_default = location and "nodepools" not in priority and "location" not in priority
-        found.append({**priority, "location": location} if has_default else priority)
-    return found
+        located.append({**priority, "location": location} if has_default else priority)
+    return located
 
 
 def scales_up_anyway(compute_class: Manifest) -> bool:
@@ -96,7 +98,8 @@ def differences(priority: Manifest, pool: Manifest) -> list[str]:
     if "nodepools" in priority:
         return [] if pool.get("name") in texts(priority, "nodepools") else ["nodepools"]
     config = section(pool, "nodeConfig")
-    machine, seconds = config.get("machineType"), priority.get("maxRunDurationSeconds")
+    machine = config.get("machineType")
+    seconds = priority.get("maxRunDurationSeconds")
     family = UNKNOWN if machine is UNKNOWN else str(machine).partition("-")[0]
     policies = (section(priority, "placement"), section(pool, "placementPolicy"))
     wanted_policy, policy = (item.get("policyName") for item in policies)
@@ -119,40 +122,41 @@ def differences(priority: Manifest, pool: Manifest) -> list[str]:
     return [*unequal, *(name for name, is_equal in others.items() if not is_equal)]
 
 
-def _equal(wanted: Any, value: Any) -> bool:
-    return wanted is None or UNKNOWN in (wanted, value) or wanted == value
+def _equal(required: Any, value: Any) -> bool:
+    return required is None or UNKNOWN in (required, value) or required == value
 
 
-def _has_gpu(wanted: Manifest, config: Manifest) -> bool:
+def _has_gpu(required: Manifest, config: Manifest) -> bool:
     accelerators = items(config, "guestAccelerators")
     # GKE itself fills in the GPUs that a machine type always has.
-    if not wanted or not accelerators or any(unknown_paths(accelerators)):
+    if not required or not accelerators or any(unknown_paths(accelerators)):
         return True
     gpu = accelerators[0]
     version = section(gpu, "gpuDriverInstallationConfig").get("gpuDriverVersion")
     names = {INSTALLATION_DISABLED: "autoinstall-disabled"}
     driver = names.get(str(version), str(version).lower()) if version else None
-    is_driver = driver in (None, wanted.get("driverVersion") or "default")
-    is_model = _equal(wanted.get("type") or None, gpu.get("type"))
-    return is_driver and is_model and _equal(wanted.get("count") or None, int(gpu["count"]))
+    is_driver = driver in (None, required.get("driverVersion") or "default")
+    is_model = _equal(required.get("type") or None, gpu.get("type"))
+    return is_driver and is_model and _equal(required.get("count") or None, int(gpu["count"]))
 
 
-def _has_zones(wanted: Any, pool: Manifest) -> bool:
+def _has_zones(required: Any, pool: Manifest) -> bool:
     zones = pool.get("nodeLocations")
-    if not wanted or not zones or any(unknown_paths([wanted, zones])):
+    if not required or not zones or any(unknown_paths([required, zones])):
         return True
-    return set(wanted) == set(zones)
+    return set(required) == set(zones)
 
 
-def _has_reservation(wanted: Manifest, pool: Manifest) -> bool:
+def _has_reservation(reservation: Manifest, pool: Manifest) -> bool:
     affinity = section(pool, "nodeConfig").get("reservationAffinity")
-    if not wanted or affinity is UNKNOWN:
+    if not reservation or affinity is UNKNOWN:
         return True
-    own: Mapping[str, Any] = affinity or {}
-    if _AFFINITIES.get(str(wanted.get("affinity"))) != own.get("consumeReservationType"):
+    consumed: Mapping[str, Any] = affinity or {}
+    if _AFFINITIES.get(str(reservation.get("affinity"))) != consumed.get("consumeReservationType"):
         return False
-    specific, values = items(wanted, "specific"), own.get("values")
-    if not specific or any(unknown_paths([wanted.get("specific"), values])):
+    specific = items(reservation, "specific")
+    values = consumed.get("values")
+    if not specific or any(unknown_paths([reservation.get("specific"), values])):
         return True
     project = pool.get("project")
     return any([_path(item, project)] == values and _within(item, pool) for item in specific)
@@ -160,13 +164,15 @@ def _has_reservation(wanted: Manifest, pool: Manifest) -> bool:
 
 def _within(reservation: Manifest, pool: Manifest) -> bool:
     """Return whether a node pool is in the zones of a reservation, if these are named."""
-    zones, own = reservation.get("zones"), pool.get("nodeLocations")
-    return not zones or not own or own is UNKNOWN or set(own) <= set(zones)
+    zones = reservation.get("zones")
+    locations = pool.get("nodeLocations")
+    return not zones or not locations or locations is UNKNOWN or set(locations) <= set(zones)
 
 
 def _path(reservation: Manifest, own_project: Any) -> str:
     """Return a reservation as a node pool names it: without the pool's own project."""
-    project, block = reservation.get("project"), section(reservation, "reservationBlock")
+    project = reservation.get("project")
+    block = section(reservation, "reservationBlock")
     part = section(block, "reservationSubBlock")
     is_own = project in (None, own_project)
     path = (
@@ -179,7 +185,8 @@ def _path(reservation: Manifest, own_project: Any) -> str:
 
 def conditions(compute_class: Manifest, pools: Iterable[Manifest]) -> Iterator[Condition]:
     """Yield the faults of a class that GKE's autoscaler reports, given all node pools."""
-    name, known = name_of(compute_class), {pool.get("name"): pool for pool in pools}
+    name = name_of(compute_class)
+    known = {pool.get("name"): pool for pool in pools}
     for priority in priorities(compute_class):
         for pool in texts(priority, "nodepools"):
             if not section(known.get(pool, {}), "autoscaling"):

@@ -50,11 +50,11 @@ BOOT_DISKS = ("pd-balanced", "pd-standard", "pd-ssd", "hyperdisk-balanced")
 _FILESTORE_RANGES = tuple(rows("filestore.csv"))
 
 
-def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
+def filestore_range(tier: str, requested: int) -> Mapping[str, str]:
     """Return the row of ``filestore.csv`` for a size in thousandths of a byte, or the largest."""
     of_tier = [row for row in _FILESTORE_RANGES if tier.lower() in row["tiers"].split()]
     ranges = of_tier or _FILESTORE_RANGES[:1]  # of basic-hdd, the driver's default
-    return next((row for row in ranges if wanted <= milli(row["largest"])), ranges[-1])
+    return next((row for row in ranges if requested <= milli(row["largest"])), ranges[-1])
 
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
@@ -77,22 +77,23 @@ class ClassFacts(NamedTuple):
 
 
 def billed_storage(
-    provisioner: Any, parameters: Mapping[str, Any], wanted: int
+    provisioner: Any, parameters: Mapping[str, Any], requested: int
 ) -> Mapping[str, int]:
     """Return the billed amounts of a volume, by their rows in ``charges.csv``, GiB first.
 
-    They are empty for a driver that is not GKE's. ``wanted`` is the size that the claim requests,
+    They are empty for a driver that is not GKE's. The claim requests the size ``requested``,
     in thousandths of a byte; the driver may make a larger volume.
     """
-    facts, gib = class_facts(provisioner, parameters, wanted), milli("1Gi")
+    facts = class_facts(provisioner, parameters, requested)
+    gib = milli("1Gi")
     if facts is None or provisioner not in (PD_CSI, FILESTORE_CSI, LUSTRE_CSI):
         return {}
     step = milli(facts.step) or gib
-    size = -(-max(wanted, milli(facts.smallest)) // step) * step // gib
+    size = -(-max(requested, milli(facts.smallest)) // step) * step // gib
     if provisioner == LUSTRE_CSI:
         return {"lustre": size}
     if provisioner == FILESTORE_CSI:
-        sizes = filestore_range(str(parameters.get("tier")), wanted)
+        sizes = filestore_range(str(parameters.get("tier")), requested)
         kind = f"filestore-{sizes['name'].removesuffix('-large')}"
         is_small = kind == "filestore-basic-hdd" and size < 1024
         return {kind: size} | ({SMALL_BASIC_HDD: 1} if is_small else {})
@@ -106,12 +107,12 @@ def billed_storage(
 
 
 def class_facts(
-    provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0
+    provisioner: Any, parameters: Mapping[str, Any], requested: int = 0
 ) -> ClassFacts | None:
     """Return what is known of a storage class, or None for a driver that is not one of these.
 
-    A Filestore tier may have two ranges of sizes: those that hold the wanted size, in thousandths
-    of a byte, count.
+    A Filestore tier may have two ranges of sizes: those that hold the requested size, in
+    thousandths of a byte, count.
 
     Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data
     loading with Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
@@ -127,8 +128,10 @@ def class_facts(
     if provisioner == FILESTORE_CSI:
         if parameters.get("multishare") == "true":
             return ClassFacts(_SHARED, raises=True)
-        sizes = filestore_range(str(parameters.get("tier")), wanted)
-        smallest, step, largest = sizes["smallest"], sizes["step"] or None, sizes["largest"]
+        sizes = filestore_range(str(parameters.get("tier")), requested)
+        smallest = sizes["smallest"]
+        step = sizes["step"] or None
+        largest = sizes["largest"]
         return ClassFacts(_SHARED, smallest, raises=True, step=step, largest=largest)
     if provisioner == LUSTRE_CSI:
         throughput = str(parameters.get("perUnitStorageThroughput"))

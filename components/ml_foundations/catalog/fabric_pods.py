@@ -122,7 +122,8 @@ def fabric_pods() -> Mapping[str, FabricPod]:
     text = Path(__file__).with_name("fabric_pods.yaml").read_text()
     pods: dict[str, FabricPod] = {}
     for kind, fields in packaged_yaml(text).items():
-        daemon, test = fields.pop("daemon", None), FabricTest(**fields.pop("test"))
+        daemon = fields.pop("daemon", None)
+        test = FabricTest(**fields.pop("test"))
         of_daemon = FabricDaemon(**daemon) if daemon else None
         pods[kind] = FabricPod(**fields, test=test, daemon=of_daemon)
     return pods

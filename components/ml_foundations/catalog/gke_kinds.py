@@ -19,7 +19,8 @@ from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.kubernetes.trees import UNKNOWN
 
-_METRICS_VERSION, _METRICS_PROFILE = "1.35.1-gke.1396000", "podAutoscaling.hpaProfile PERFORMANCE"
+_METRICS_VERSION = "1.35.1-gke.1396000"
+_METRICS_PROFILE = "podAutoscaling.hpaProfile PERFORMANCE"
 METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and {_METRICS_PROFILE}"
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for
 autoscaling")."""
@@ -27,7 +28,8 @@ autoscaling")."""
 METRICS_ADAPTER = "custom-metrics-stackdriver-adapter"
 """The name of Google's adapter for metrics of Cloud Monitoring, and of its Service."""
 
-FUSE_PROFILE, FUSE_PROFILES_SINCE = "gcsfusecsi-", "1.35.1-gke.1616000"
+FUSE_PROFILE = "gcsfusecsi-"
+FUSE_PROFILES_SINCE = "1.35.1-gke.1616000"
 """How the names of GKE's classes for buckets begin, and the version of GKE that has them (GKE,
 "Cloud Storage FUSE profiles")."""
 
@@ -43,7 +45,8 @@ for _row in rows("gke_definitions.csv"):
 """By definition of a kind, the fields that the oldest release lacks, each with the release that
 added it."""
 
-CHECKPOINTING, CHECKPOINTS_SINCE = "highScaleCheckpointingConfig", "1.32.4-gke.1415000"
+CHECKPOINTING = "highScaleCheckpointingConfig"
+CHECKPOINTS_SINCE = "1.32.4-gke.1415000"
 """The add-on for multi-tier checkpointing, and the version of GKE that has it (GKE, "Train
 large-scale machine learning models on GKE with Multi-Tier Checkpointing")."""
 
@@ -68,16 +71,17 @@ def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
     # its own rules (GKE, the page of each driver).
     if cluster is None or cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
         return {}
-    addons, found = section(cluster, "addonsConfig"), dict[str, str]()
+    addons = section(cluster, "addonsConfig")
+    missing = dict[str, str]()
     for driver, (key, argument) in CSI_ADDONS.items():
         enabled = _value(addons, key, "enabled")
         if enabled is False or (enabled is None and driver != PD_CSI):
             of_component = f" ({argument} of a GkeCluster)" if argument else ""
-            found[driver] = f"addonsConfig.{key}{of_component}"
+            missing[driver] = f"addonsConfig.{key}{of_component}"
     # It needs GKE's metadata server on the node (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
     if not cluster.get("workloadIdentityConfig"):
-        found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
-    return found
+        missing.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
+    return missing
 
 
 def own_classes(cluster: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
@@ -88,7 +92,9 @@ def own_classes(cluster: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]
     if cluster is None or cluster.get("addonsConfig") is UNKNOWN:
         return ()
     lacks = missing_drivers(cluster)
-    return [each for each in _classes() if each["provisioner"] not in lacks]
+    return [
+        storage_class for storage_class in _classes() if storage_class["provisioner"] not in lacks
+    ]
 
 
 @cache
@@ -104,19 +110,19 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     """
     # On by default (Google Cloud, "Get started with managed collection").
     off = section(cluster, "monitoringConfig", "managedPrometheus").get("enabled") is False
-    found = {"monitoring.googleapis.com": "monitoringConfig.managedPrometheus"} if off else {}
+    kinds = {"monitoring.googleapis.com": "monitoringConfig.managedPrometheus"} if off else {}
     # ManagedCertificate of the same group is always there (GKE, "Set up multi-network support").
     if not cluster.get("enableMultiNetworking"):
         setting = "enableMultiNetworking (multi_networking)"
-        found |= dict.fromkeys(_NETWORK_KINDS, setting)
-    found |= _missing_gateway_kinds(cluster)
+        kinds |= dict.fromkeys(_NETWORK_KINDS, setting)
+    kinds |= _missing_gateway_kinds(cluster)
     if not _value(section(cluster, "addonsConfig"), CHECKPOINTING, "enabled"):
         setting = f"addonsConfig.{CHECKPOINTING} (multi_tier_checkpointing)"
-        found["checkpointing.gke.io"] = setting
+        kinds["checkpointing.gke.io"] = setting
     elif begins_before(cluster, CHECKPOINTS_SINCE):
-        found["checkpointing.gke.io"] = f"minMasterVersion {CHECKPOINTS_SINCE}"
+        kinds["checkpointing.gke.io"] = f"minMasterVersion {CHECKPOINTS_SINCE}"
     missing = " and ".join(_missing_for_the_kind(cluster))
-    return found | ({"autoscaling.gke.io": missing} if missing else {})
+    return kinds | ({"autoscaling.gke.io": missing} if missing else {})
 
 
 def _missing_gateway_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
@@ -124,12 +130,12 @@ def _missing_gateway_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     channel = _value(cluster, "gatewayApiConfig", "channel")
     is_off = channel in (None, "CHANNEL_DISABLED") and not cluster.get("enableAutopilot")
     setting = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
-    found: dict[str, str] = {}
+    missing: dict[str, str] = {}
     if is_off:
-        found |= dict.fromkeys((GATEWAY_GROUP, POOL_GROUP, *POLICY_KINDS), setting)
+        missing |= dict.fromkeys((GATEWAY_GROUP, POOL_GROUP, *POLICY_KINDS), setting)
     if begins_before(cluster, POOLS_SINCE):
-        found.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
-    return found
+        missing.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
+    return missing
 
 
 def lacks_fuse_profiles(cluster: Mapping[str, Any]) -> bool:

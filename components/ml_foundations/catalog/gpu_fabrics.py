@@ -34,7 +34,8 @@ class GpuFabric:
     def claimable(self) -> dict[str, int]:
         """The interfaces that pods of a node can claim by GKE's DRANET, by device class."""
         if self.device_mode == "RDMA":
-            of_gpus, others = labels.RDMA_DEVICE_CLASS, labels.NETDEV_DEVICE_CLASS
+            of_gpus = labels.RDMA_DEVICE_CLASS
+            others = labels.NETDEV_DEVICE_CLASS
             return {of_gpus: self.gpu_interfaces, others: self.extra_interfaces}
         return {labels.NETDEV_DEVICE_CLASS: self.interfaces}
 

@@ -10,12 +10,12 @@ from ml_foundations.kubernetes import labels
 def flavor_labels(gpu: Accelerator) -> dict[str, str]:
     """Return the labels that all nodes with these GPUs have, whoever labels them."""
     # GKE's label of sharing has the strategy, which a name does not have.
-    found = {labels.GPU_PRODUCT: gpu.product}
+    node_labels = {labels.GPU_PRODUCT: gpu.product}
     if len(gpu.types) == 1:
-        found[labels.GKE_ACCELERATOR] = gpu.types[0]
+        node_labels[labels.GKE_ACCELERATOR] = gpu.types[0]
     if gpu.partition:
-        found[labels.GKE_PARTITION_SIZE] = gpu.partition
-    return found
+        node_labels[labels.GKE_PARTITION_SIZE] = gpu.partition
+    return node_labels
 
 
 def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dict[str, Any]]]:
@@ -26,13 +26,15 @@ def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dic
     # GKE has labels for type, partition and sharing, where GPU Feature Discovery has one product.
     for partition, shared in dict.fromkeys((gpu.partition, gpu.shared) for gpu in gpus):
         alike = [gpu for gpu in gpus if (gpu.partition, gpu.shared) == (partition, shared)]
-        found = [_is_in(labels.GKE_ACCELERATOR, [name for gpu in alike for name in gpu.types])]
+        expressions = [
+            _is_in(labels.GKE_ACCELERATOR, [name for gpu in alike for name in gpu.types])
+        ]
         if partition:
-            found.append(_is_in(labels.GKE_PARTITION_SIZE, [partition]))
+            expressions.append(_is_in(labels.GKE_PARTITION_SIZE, [partition]))
         elif any(model.mig_profiles for gpu in alike for model in gpu.models):
-            found.append({"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"})
+            expressions.append({"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"})
         operator = "Exists" if shared else "DoesNotExist"
-        yield [*found, {"key": labels.GKE_SHARING_STRATEGY, "operator": operator}]
+        yield [*expressions, {"key": labels.GKE_SHARING_STRATEGY, "operator": operator}]
 
 
 def beyond_product(gpus: Sequence[Accelerator]) -> list[dict[str, Any]]:

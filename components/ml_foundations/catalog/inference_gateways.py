@@ -5,8 +5,10 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section, text_of
 
-GATEWAY_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k8s.io"
-GATEWAY_API, POOL_API = f"{GATEWAY_GROUP}/v1", f"{POOL_GROUP}/v1"
+GATEWAY_GROUP = "gateway.networking.k8s.io"
+POOL_GROUP = "inference.networking.k8s.io"
+GATEWAY_API = f"{GATEWAY_GROUP}/v1"
+POOL_API = f"{POOL_GROUP}/v1"
 POLICY_API = "networking.gke.io/v1"
 """The versions of Gateways and routes, of InferencePools, and of GKE's policies for both."""
 POLICY_KINDS = (
@@ -18,7 +20,8 @@ POLICY_KINDS = (
 POOLS_SINCE = "1.34.0-gke.1626000"
 """The version of GKE that installs InferencePools itself (llm-d.ai, resources/gateway/gke)."""
 
-INTERNAL_CLASS, EXTERNAL_CLASS = "gke-l7-rilb", "gke-l7-regional-external-managed"
+INTERNAL_CLASS = "gke-l7-rilb"
+EXTERNAL_CLASS = "gke-l7-regional-external-managed"
 REGIONAL_CLASSES = (INTERNAL_CLASS, EXTERNAL_CLASS)
 """The classes that serve InferencePools. Their proxies need a proxy-only subnetwork (GKE, "Deploy
 GKE Inference Gateway")."""
@@ -37,17 +40,24 @@ Gateway")."""
 MODEL_HEADER = "X-Gateway-Model-Name"
 """The header with the name of the model in a request's body (GKE, "Configure Body-Based
 Routing")."""
-MOST_RULES, MOST_MODELS, MOST_MATCHES = 16, 64, 128
+MOST_RULES = 16
+MOST_MODELS = 64
+MOST_MATCHES = 128
 """The rules of an HTTPRoute, the matches of a rule, and those of all rules, at most (gateway-api
 v1.5.0, HTTPRoute)."""
-PICKER_PORT, PICKER_HEALTH_PORT, PICKER_METRICS_PORT = 9002, 9003, 9090
-ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
+PICKER_PORT = 9002
+PICKER_HEALTH_PORT = 9003
+PICKER_METRICS_PORT = 9090
+ROUTER_PORT = 9004
+ROUTER_HEALTH_PORT = 9005
 """The ports of the endpoint picker and of the body-based router (gateway-api-inference-extension
 v1.5.0, config/charts)."""
 
-PREFILL, DECODE = "prefill", "decode"
+PREFILL = "prefill"
+DECODE = "decode"
 """The roles of pods: those that process prompts, and those that answer."""
-ENGINE_PORT, NIXL_PORT = 8200, 5600
+ENGINE_PORT = 8200
+NIXL_PORT = 5600
 """The port of vLLM in a decode pod, whose sidecar has the server's port, and the port at which pods
 agree on moving caches (llm-d, guides/pd-disaggregation)."""
 

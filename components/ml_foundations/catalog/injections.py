@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 
-SIDECAR, PREFETCH, SCAN = "bucket-sidecar", "bucket-prefetch", "bucket-scan"
+SIDECAR = "bucket-sidecar"
+PREFETCH = "bucket-prefetch"
+SCAN = "bucket-scan"
 INTERFACES = "interfaces"
 """Keys of the injections."""
 
@@ -97,7 +99,8 @@ def sidecar_resources(annotations: Mapping[str, Any]) -> Mapping[str, str]:
 
     Its requests stay GKE's. What the annotations set already stays as it is.
     """
-    sidecar, added = injections()[SIDECAR], dict[str, str]()
+    sidecar = injections()[SIDECAR]
+    added = dict[str, str]()
     for name, limit in _UNLIMITED.items():
         request_key = f"{sidecar.annotations}{name}-request"
         limit_key = f"{sidecar.annotations}{name}-limit"

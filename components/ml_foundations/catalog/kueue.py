@@ -66,15 +66,16 @@ def mounted_configuration(config_map: Manifest) -> Manifest | None:
 
 
 def _as_object(text: Any, field: str) -> Manifest:
-    version, metadata = "config.kueue.x-k8s.io/v1beta2", {"name": "kueue"}
+    version = "config.kueue.x-k8s.io/v1beta2"
+    metadata = {"name": "kueue"}
     fields: dict[str, Any] = {"resources": UNKNOWN}
     try:
-        found = _parsed(text)
+        parsed = _parsed(text)
     except ReadError as error:
         fields["unreadable"] = f"{field}: it cannot be read: {error}"
     else:
-        if not isinstance(found, Unknown):
-            fields = {key: found.get(key) or {} for key in ("resources", "featureGates")}
+        if not isinstance(parsed, Unknown):
+            fields = {key: parsed.get(key) or {} for key in ("resources", "featureGates")}
     return api_object(version, "Configuration", metadata, **fields)
 
 
@@ -86,10 +87,10 @@ def _parsed(text: Any) -> Mapping[str, Any] | Unknown:
     """
     if any(unknown_paths(text)):
         return UNKNOWN
-    found = embedded_yaml(text)
+    parsed = embedded_yaml(text)
     for path, type_ in _LISTS.items():
         *parents, last = path.split(".")
-        holder: Any = found
+        holder: Any = parsed
         for key in parents:
             holder = (holder.get(key) or {}) if is_mapping(holder) else None
         if not is_mapping(holder):
@@ -97,7 +98,7 @@ def _parsed(text: Any) -> Mapping[str, Any] | Unknown:
         listed: Any = holder.get(last) or []
         if not isinstance(listed, list) or {*map(type, cast("list[Any]", listed))} - {type_}:
             raise ReadError(f"{path} must be a list of {'texts' if type_ is str else 'mappings'}")
-    return found
+    return parsed
 
 
 def ignores_claims(configuration: Manifest) -> bool:

@@ -127,11 +127,11 @@ class MachineType:
             return tuple(range(1, _MOST_GPUS + 1))
         if accelerator_type not in GPUS or not self.takes_gpus:
             return ()
-        found: list[int] = []
+        counts: list[int] = []
         for gpus, vcpus, gib in GPUS[accelerator_type].n1_limits:
             if self.vcpus <= vcpus and self.memory_gib <= gib:
-                found.append(gpus)
-        return tuple(found)
+                counts.append(gpus)
+        return tuple(counts)
 
     @property
     def interface_gbps(self) -> int | None:
@@ -212,7 +212,8 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
     """
     if name in MACHINE_TYPES:
         return MACHINE_TYPES[name]
-    vcpus, memory = text_of(node_labels, labels.VCPUS), text_of(node_labels, labels.MEMORY_GIB)
+    vcpus = text_of(node_labels, labels.VCPUS)
+    memory = text_of(node_labels, labels.MEMORY_GIB)
     if not (vcpus.isdecimal() and re.fullmatch(r"\d+(\.\d+)?", memory)):
         raise UnknownNameError("machine type", name, MACHINE_TYPES, _DECLARE_IT)
     return MachineType(
@@ -327,7 +328,10 @@ def accelerator(name: str) -> Accelerator:
     profile = parts["profile"] and parts["profile"].lower()
     if profile is not None and profile not in models[0].mig_profiles:
         whole = models[0].product
-        known = {with_suffix(whole, each, shared=False) for each in models[0].mig_profiles}
+        known = {
+            with_suffix(whole, known_profile, shared=False)
+            for known_profile in models[0].mig_profiles
+        }
         raise UnknownNameError("GPU", name, known | {whole}, _SEE_GPUS)
     return Accelerator(models, profile, shared=parts["shared"] is not None)
 
@@ -345,5 +349,5 @@ def with_suffix(name: str, mig_profile: str | None, *, shared: bool) -> str:
 
 def _parts(name: str) -> Mapping[str, str | None]:
     """Return a GPU's name, and its suffix: ``profile`` of a partition, or ``shared``."""
-    found = _SUFFIX.fullmatch(name)
-    return found.groupdict() if found else {"name": name, "profile": None, "shared": None}
+    match = _SUFFIX.fullmatch(name)
+    return match.groupdict() if match else {"name": name, "profile": None, "shared": None}

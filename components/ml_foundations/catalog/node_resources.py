@@ -47,7 +47,8 @@ _CPU_TIERS = (
 )
 """What GKE reserves of each next slice of cores; the last tier has no end."""
 
-_SHARED_CORE_MILLIS, _MANY_PODS_MILLIS = 1060, 400
+_SHARED_CORE_MILLIS = 1060
+_MANY_PODS_MILLIS = 400
 """What it reserves of a machine with shared cores, and more of one with more than the default pods
 (GKE, "Plan GKE Standard node sizes")."""
 

@@ -33,10 +33,10 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
 def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[str, str]:
     """Return the labels of a pool's nodes in a zone, except the host name."""
     # GPU Feature Discovery writes over what the pool declares.
-    found = _gke_labels(pool, zone) | dict(pool.labels)
+    published = _gke_labels(pool, zone) | dict(pool.labels)
     if operator and operator.feature_discovery and _drives(operator, pool):
-        found |= _discovered(pool, operator.sharing_of(pool.labels))
-    return found
+        published |= _discovered(pool, operator.sharing_of(pool.labels))
+    return published
 
 
 def has_driver(pool: PoolTraits, operator: Operator | None) -> bool:
@@ -72,7 +72,7 @@ def _drives(operator: Operator, pool: PoolTraits) -> bool:
 def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
     machine = pool.machine
     region = zone.rpartition("-")[0]
-    found = {
+    published = {
         "beta.kubernetes.io/arch": machine.arch,
         "beta.kubernetes.io/instance-type": machine.name,
         "beta.kubernetes.io/os": "linux",
@@ -97,35 +97,36 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
         "iam.gke.io/gke-metadata-server-enabled": pool.workload_identity,
         "cloud.google.com/gke-gpu": pool.gpu,
     }
-    found |= {key: "true" for key, holds in flags.items() if holds}
+    published |= {key: "true" for key, holds in flags.items() if holds}
     if pool.reservation:
         whole = pool.reservation.partition("/reservationBlocks/")[0]
-        found[labels.GKE_RESERVATION] = whole.rpartition("/")[2]
+        published[labels.GKE_RESERVATION] = whole.rpartition("/")[2]
     if pool.gpu:
-        found[labels.GKE_ACCELERATOR] = pool.gpu.type
-        found[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
+        published[labels.GKE_ACCELERATOR] = pool.gpu.type
+        published[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
         if pool.is_gke_managed:
-            found |= _managed_gpu_labels(pool.gpu)
-    return found
+            published |= _managed_gpu_labels(pool.gpu)
+    return published
 
 
 def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
     """Return GKE's labels about driver, partitions and sharing, if GKE manages them."""
-    found = {labels.GKE_GPU_DRIVER_VERSION: (gpu.driver_version or "DEFAULT").lower()}
+    published = {labels.GKE_GPU_DRIVER_VERSION: (gpu.driver_version or "DEFAULT").lower()}
     if gpu.partition_size:
-        found[labels.GKE_PARTITION_SIZE] = gpu.partition_size
+        published[labels.GKE_PARTITION_SIZE] = gpu.partition_size
     if gpu.sharing_strategy:
-        found[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
-        found[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
-    return found
+        published[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
+        published[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
+    return published
 
 
 def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
-    gpu, model = pool.gpu, pool.gpu_model
+    gpu = pool.gpu
+    model = pool.gpu_model
     if gpu is None or model is None:
         return {}
     major, minor = model.compute_capability or (None, None)
-    found = {
+    features = {
         "cuda.driver-version.major": DRIVER[0],
         "cuda.driver-version.minor": DRIVER[1],
         "cuda.driver-version.revision": DRIVER[2],
@@ -147,4 +148,4 @@ def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
         "mig.capable": str(bool(model.mig_profiles)).lower(),
         "mps.capable": "false",
     }
-    return {f"nvidia.com/{key}": str(value) for key, value in found.items() if value is not None}
+    return {f"nvidia.com/{key}": str(value) for key, value in features.items() if value is not None}

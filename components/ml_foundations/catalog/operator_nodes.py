@@ -112,7 +112,7 @@ class Operator:
         sharing = _sharing(section(values, "devicePlugin", "config"))
         parts = [_enabled(values, part) for part in _OPERANDS]
         parts += [section(values, part).get("enabled") is True for part in _OPTIONAL_OPERANDS]
-        parts.append(any(each.strategy == "mps" for each in sharing.values()))
+        parts.append(any(config.strategy == "mps" for config in sharing.values()))
         daemon_sets = section(values, "daemonsets")
         priority = daemon_sets.get("priorityClassName", CRITICAL_CLASSES[0])
         return cls(
@@ -204,15 +204,15 @@ def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
     Raises:
         ReadError: A configuration cannot be read; the message names its field.
     """
-    found: dict[str, Sharing] = {}
+    configs: dict[str, Sharing] = {}
     for name, text in section(config, "data").items():
         try:
-            found[name] = _sharing_in(embedded_yaml(text))
+            configs[name] = _sharing_in(embedded_yaml(text))
         except ReadError as error:
             raise ReadError(
                 f"devicePlugin.config.data.{name}: it cannot be read: {error}"
             ) from None
-    return found | {"": found.get(str(config.get("default") or ""), Sharing())}
+    return configs | {"": configs.get(str(config.get("default") or ""), Sharing())}
 
 
 def _sharing_in(configuration: Any) -> Sharing:

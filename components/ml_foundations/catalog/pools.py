@@ -29,7 +29,8 @@ MOST_CLIENTS = 48
 INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 """The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
 
-SPOT_GRACE_SECONDS, _CRITICAL_GRACE_SECONDS = 15, 15
+SPOT_GRACE_SECONDS = 15
+_CRITICAL_GRACE_SECONDS = 15
 """Seconds that pods have when Google takes a Spot node back, and then critical pods (GKE, "Spot
 VMs")."""
 
@@ -128,9 +129,9 @@ class PoolTraits:
     @property
     def machine(self) -> MachineType:
         """The machine type of the nodes, with the CPUs that they have."""
-        found = machine_types.machine_type(self.machine_type, self.labels)
+        machine = machine_types.machine_type(self.machine_type, self.labels)
         # A vCPU is a thread (Compute Engine, "Set the number of threads").
-        return replace(found, vcpus=found.vcpus // 2) if self.one_thread else found
+        return replace(machine, vcpus=machine.vcpus // 2) if self.one_thread else machine
 
     @property
     def gpu_model(self) -> Gpu | None:
@@ -247,8 +248,8 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
 
 def _seconds(duration: Any) -> int:
     """Return the seconds of a duration in Google's format, such as ``3600s``; 0 if not known."""
-    found = re.match(r"\d+", str(duration))
-    return int(found[0]) if found else 0
+    match = re.match(r"\d+", str(duration))
+    return int(match[0]) if match else 0
 
 
 def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
@@ -269,7 +270,8 @@ def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
         count = whole_number(inputs.get("initialNodeCount") if declared is None else declared)
         return count * zones, count * zones
     if scaling.get("totalMaxNodeCount") is not None:
-        keys, zones = ("totalMinNodeCount", "totalMaxNodeCount"), 1
+        keys = ("totalMinNodeCount", "totalMaxNodeCount")
+        zones = 1
     else:
         keys = ("minNodeCount", "maxNodeCount")
     fewest, most = (whole_number(scaling.get(key)) for key in keys)

@@ -9,7 +9,8 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 _Resources = Iterable[tuple[str, Mapping[str, Any]]]
 """Type and inputs of each resource."""
 
-_ADMIN, _WITHIN_ADMIN = "roles/container.admin", "roles/container.developer"
+_ADMIN = "roles/container.admin"
+_WITHIN_ADMIN = "roles/container.developer"
 """A role, and one whose permissions are all in it."""
 _TABLES = {
     "gcp": (("apis.csv",), ("roles.csv",)),
@@ -48,13 +49,15 @@ def unlisted(resources: _Resources) -> list[str]:
 
 
 def _needed(table: str, column: str, reason: str, resources: _Resources) -> dict[str, str]:
-    table_rows, found = list(rows(table)), dict[str, str]()
+    table_rows = list(rows(table))
+    needed = dict[str, str]()
     for type_, inputs in resources:
         for row in table_rows:
-            field, values = row["field"].split(), row["values"].split()
+            field = row["field"].split()
+            values = row["values"].split()
             if type_.startswith(row["type"]) and _has(inputs, field, values):
-                found.setdefault(row[column], row[reason])
-    return dict(sorted(found.items()))
+                needed.setdefault(row[column], row[reason])
+    return dict(sorted(needed.items()))
 
 
 def _has(inputs: Mapping[str, Any], path: list[str], values: list[str]) -> bool:

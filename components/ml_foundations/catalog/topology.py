@@ -14,7 +14,8 @@ _NVLINK = "nvl72"
 _NVLINK_NODES = 18
 """The nodes of an NVLink domain of 72 GPUs, which is a sub-block (GoogleCloudPlatform/
 cluster-toolkit@104708037, examples/gke-a4x)."""
-_SUB_BLOCK_NODES, _SUB_BLOCKS = 16, 8
+_SUB_BLOCK_NODES = 16
+_SUB_BLOCKS = 8
 """A rehearsal's nodes in a sub-block of other machines, and sub-blocks in a block. Google gives no
 sizes: a reservation has those that Compute Engine's API lists."""
 

@@ -55,12 +55,13 @@ def explain(
     ``spell`` writes the names of fields.
     """
     for item in errors:
-        location, cause = item.location, item.context.get("error")
+        location = item.location
+        cause = item.context.get("error")
         path, model, page = _place(location, spec, spell)
         if isinstance(item.input, MissingOutput):
             continue  # its component reports the error
         if isinstance(cause, FieldsError):
-            for field, reason in cause.found:
+            for field, reason in cause.errors:
                 yield (
                     f"{path}.{_spelled(field, model, spell)}".lstrip("."),
                     _spelled(reason, model, spell),
@@ -94,7 +95,8 @@ def _missing(field: str, model: type[BaseModel], *, in_python: bool) -> str:
 
 def _reason(item: ArgumentError, page: str) -> str:
     """Return what is wrong with a value, as pydantic reports it."""
-    context, value = item.context, item.input
+    context = item.context
+    value = item.input
     allowed = re.findall("'(.*?)'", str(context.get("expected")))
     if item.type == "string_too_long":
         return f"has {len(value)} characters, and {context['max_length']} are allowed"
@@ -177,7 +179,10 @@ def _place(
     location: tuple[int | str, ...], spec: type[BaseModel], spell: Callable[[str], str]
 ) -> _Place:
     """Return the place of an error, from the location in which pydantic reports it."""
-    path, page, choices, is_key = "", _page([spec], STACK_FILE_PAGE), [spec], False
+    path = ""
+    page = _page([spec], STACK_FILE_PAGE)
+    choices = [spec]
+    is_key = False
     for part in location:
         tagged = [model for model in choices if len(choices) > 1 and model.__name__ == part]
         if tagged:
@@ -187,10 +192,8 @@ def _place(
         is_key = False
         if part in fields:
             annotation = fields[str(part)].annotation
-            choices, is_key = (
-                models_in(annotation),
-                dict in map(get_origin, (annotation, *get_args(annotation))),
-            )
+            choices = models_in(annotation)
+            is_key = dict in map(get_origin, (annotation, *get_args(annotation)))
             page = _page(choices, page)
         path += (
             f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
@@ -210,5 +213,5 @@ def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> 
         (name for name in model.model_fields if spell(name) != name), key=len, reverse=True
     )
     return (
-        re.sub(rf"\b({'|'.join(names)})\b", lambda found: spell(found[0]), text) if names else text
+        re.sub(rf"\b({'|'.join(names)})\b", lambda match: spell(match[0]), text) if names else text
     )

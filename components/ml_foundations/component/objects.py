@@ -166,9 +166,9 @@ def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) 
 @cache
 def nested_specs(spec: type[Spec]) -> list[tuple[str, type[Spec]]]:
     """Return the arguments that are lists of specs with objects, and the spec of their items."""
-    found: list[tuple[str, type[Spec]]] = []
+    fields: list[tuple[str, type[Spec]]] = []
     for name, field_info in spec.model_fields.items():
         for nested in models_in(field_info.annotation):
             if getattr(nested, "objects", None):
-                found.append((name, cast("type[Spec]", nested)))
-    return found
+                fields.append((name, cast("type[Spec]", nested)))
+    return fields

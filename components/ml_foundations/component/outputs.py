@@ -143,8 +143,8 @@ def arguments_class(kind: type | None) -> type | None:
         module = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
         for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):
-            if isinstance(found := module.get(name), type) and is_input_type(found):
-                return found
+            if isinstance(arguments := module.get(name), type) and is_input_type(arguments):
+                return arguments
     return None
 
 

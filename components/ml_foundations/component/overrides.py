@@ -32,9 +32,9 @@ _ITEM = re.compile(r"(\w+)\[\d+\]$")
 
 
 def _checked(value: dict[str, Any], api_type: str) -> dict[str, Any]:
-    wanted = getattr(import_module("pulumi_kubernetes.core.v1"), api_type)
-    if found := list(_wrong(value, wanted, "")):
-        raise FieldsError(found)
+    declared = getattr(import_module("pulumi_kubernetes.core.v1"), api_type)
+    if errors := list(_wrong(value, declared, "")):
+        raise FieldsError(errors)
     return value
 
 
@@ -98,7 +98,8 @@ def selector_errors(
         # What no override changes may be for the pods of other components.
         if overrides.keys().isdisjoint({manifest["kind"], *makers}):
             continue
-        kind, field = manifest["kind"], _SELECTORS.get(manifest["kind"], "")
+        kind = manifest["kind"]
+        field = _SELECTORS.get(manifest["kind"], "")
         # A Service may be for some of the pods: those that a controller labels.
         if not pods or not field or (kind == "Service" and section(overrides, kind, "spec", field)):
             continue
@@ -109,11 +110,11 @@ def selector_errors(
             yield f"overrides.{kind}.spec.{field}", reason
 
 
-def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
+def _wrong(value: Any, declared: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield each field or shape of a value that differs from the SDK's type."""
-    if get_origin(wanted) is Union:  # the value, or what will be it
-        wanted = get_args(wanted)[0]
-    shape = get_origin(wanted) or wanted
+    if get_origin(declared) is Union:  # the value, or what will be it
+        declared = get_args(declared)[0]
+    shape = get_origin(declared) or declared
     is_object = is_input_type(shape)
     if is_input_type(cast("Any", type(value))) or shape is Any:
         return
@@ -121,7 +122,7 @@ def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
         yield from _wrong_fields(cast("Mapping[str, Any]", value), input_types(shape), path)
     elif shape is Sequence and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            yield from _wrong(item, get_args(wanted)[0], f"{path}[{index}]")
+            yield from _wrong(item, get_args(declared)[0], f"{path}[{index}]")
     elif is_object or shape in (Mapping, Sequence):
         wanted_shape = "list" if shape is Sequence else "map"
         if isinstance(value, pulumi.Output):
@@ -142,7 +143,7 @@ def _wrong_fields(
             yield where, unknown(key, known, _SEE_KUBERNETES)
         elif item is not None:  # null removes a field
             yield from _wrong(item, known[key], where)
-    found = _ITEM.search(path)
-    merge_key = MERGE_KEYS.get(found[1], "") if found else ""
+    match = _ITEM.search(path)
+    merge_key = MERGE_KEYS.get(match[1], "") if match else ""
     if merge_key in known and value.get(merge_key) is None:
         yield f"{path}.{merge_key}", "is required: it identifies the items of the list"

@@ -21,9 +21,9 @@ Location: TypeAlias = tuple[int | str, ...]
 class FieldsError(ValueError):
     """Arguments that do not go together: each the name of a field, and why."""
 
-    def __init__(self, found: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {reason}" for field, reason in found))
-        self.found = found
+    def __init__(self, errors: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {reason}" for field, reason in errors))
+        self.errors = errors
 
 
 class InvalidArgumentError(Exception):
@@ -138,7 +138,8 @@ def valid_part(spec: type[S], given: Any, check: Callable[[Any], S], context: An
         arguments = dict(cast("dict[str, Any]", given))
         invalid = _remove_invalid(spec, arguments, error)
     except InvalidArgumentError:  # a field's own check reads another field
-        arguments, invalid = {}, set(spec.model_fields)
+        arguments = {}
+        invalid = set(spec.model_fields)
     part = _part_of(spec, frozenset(invalid)) if invalid else spec
     return part.model_validate(
         arguments, by_alias=context.by_alias, by_name=context.by_name, context=context
@@ -182,7 +183,7 @@ def _remove_invalid(
     return invalid
 
 
-def raise_or_note(model: BaseModel, found: list[tuple[str, str]], context: Any) -> None:
+def raise_or_note(model: BaseModel, errors: list[tuple[str, str]], context: Any) -> None:
     """Raise the combinations of fields that are invalid, or note them if the validation goes on.
 
     The fields that they name cannot be read any more.
@@ -190,12 +191,12 @@ def raise_or_note(model: BaseModel, found: list[tuple[str, str]], context: Any) 
     Raises:
         FieldsError: There is one, and the validation ends at errors.
     """
-    if not found:
+    if not errors:
         return
     if not isinstance(context, _Check):
-        raise FieldsError(found)
-    context.found.append((model, FieldsError(found)))
-    named = {re.split(r"[.\[]", path)[0] for path, _ in found}
+        raise FieldsError(errors)
+    context.found.append((model, FieldsError(errors)))
+    named = {re.split(r"[.\[]", path)[0] for path, _ in errors}
     invalid = named & type(model).model_fields.keys()
     object.__setattr__(model, "__class__", _part_of(type(model), frozenset(invalid)))
 

@@ -42,13 +42,16 @@ def class_selector(compute_class: str | None) -> dict[str, str]:
 
 def class_tolerations(compute_class: str | None) -> list[Toleration]:
     """Return the toleration of the taint that the nodes of a ComputeClass have."""
-    key, effect = labels.COMPUTE_CLASS, "NoSchedule"
+    key = labels.COMPUTE_CLASS
+    effect = "NoSchedule"
     return [Toleration(key=key, value=compute_class, effect=effect)] if compute_class else []
 
 
 def toleration_manifest(toleration: Toleration) -> dict[str, str]:
     """Return a toleration as Kubernetes writes it."""
-    key, operator, effect = toleration.key, toleration.operator, toleration.effect
+    key = toleration.key
+    operator = toleration.operator
+    effect = toleration.effect
     value = toleration.value if operator == "Equal" else None
     fields = {"key": key, "operator": operator, "value": value, "effect": effect}
     return without_none(fields)

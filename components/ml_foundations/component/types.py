@@ -149,8 +149,8 @@ def _gpu_names(value: object) -> str | list[str]:
     names = cast("list[object]", value) if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must be a GPU model, or a list of accepted models")
-    found = [_gpu_name(name) for name in cast("list[str]", names)]
-    return found if isinstance(value, list) else found[0]
+    gpus = [_gpu_name(name) for name in cast("list[str]", names)]
+    return gpus if isinstance(value, list) else gpus[0]
 
 
 GpuNames = Annotated[str | list[str], BeforeValidator(_gpu_names)]

@@ -314,7 +314,8 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
         "project": spec.project,
         "displayName": f"Nodes of the GKE cluster {spec.name}",
     }
-    type_, outputs = "gcp:serviceaccount/account:Account", ("email", "member")
+    type_ = "gcp:serviceaccount/account:Account"
+    outputs = ("email", "member")
     yield cloud_child("nodes", type_, account, outputs)
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
@@ -323,7 +324,8 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
 
 
 def _cluster(spec: GkeClusterSpec) -> ChildResource:
-    account, topic = spec.node_service_account, spec.notification_topic
+    account = spec.node_service_account
+    topic = spec.notification_topic
     notifications = {"pubsub": {"enabled": True, "topic": topic}} if topic is not None else None
     cluster = {
         "name": spec.name,
@@ -357,7 +359,8 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
     whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
     # They describe the default node pool, which is removed when the cluster exists.
     ignored = ["nodeConfig", "initialNodeCount"]
-    type_, outputs = "gcp:container/cluster:Cluster", ("endpoint",)
+    type_ = "gcp:container/cluster:Cluster"
+    outputs = ("endpoint",)
     return cloud_child("cluster", type_, whole, outputs, ignore_changes=ignored)
 
 
@@ -382,7 +385,8 @@ def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
 def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     """Return the arguments about access rights and encryption, by the rules in docs/security.md."""
     mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
-    key, group = spec.secrets_key, spec.security_group
+    key = spec.secrets_key
+    group = spec.security_group
     return {
         "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
         "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,

@@ -176,14 +176,15 @@ class GpuNodePoolSpec(GpuNetworkSpec):
 
     def _gpu_errors(self) -> Iterator[tuple[str, str]]:
         """Yield why nodes of the machine type cannot have these GPUs."""
-        machine, gpus = self.shape, self.gpus
+        machine = self.shape
+        gpus = self.gpus
         declared = self.machine and self.machine.gpu
         if declared and (self.gpu or declared.accelerator_type in GPUS):
             kind = declared.accelerator_type
             yield "machine.gpu", f"declares {kind}, but gpu is in the catalog; leave it out"
             return
         try:
-            wanted = self.model if declared else gpu_by_name(self.gpu) if self.gpu else None
+            gpu = self.model if declared else gpu_by_name(self.gpu) if self.gpu else None
         except UnknownNameError as error:
             yield "gpu", str(error)
             return
@@ -191,12 +192,12 @@ class GpuNodePoolSpec(GpuNetworkSpec):
             fix = "use a CpuNodePool, or choose a machine type with GPUs"
             yield "machine_type", f"{machine.name} has no GPU; {fix}"
             return
-        if machine.takes_gpus and not (wanted and gpus):
+        if machine.takes_gpus and not (gpu and gpus):
             yield "machine_type", f"{machine.name} accepts attached GPUs; set gpu and gpus"
             return
         if self.gpu and (wrong := self._name_error(accelerator(self.gpu), machine)):
             yield "gpu", wrong
-        allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
+        allowed = machine.gpu_counts(machine.gpu or (gpu.accelerator_type if gpu else ""))
         if gpus is not None and gpus not in allowed:
             counts = " or ".join(map(str, allowed)) or "no"
             yield "gpus", f"{machine.name} can have {counts} GPUs per node, not {gpus}"
@@ -334,14 +335,14 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
     gpu = spec.model
-    found = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
+    gpu_labels = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
     if spec.mig_partition is None:
-        found[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)
+        gpu_labels[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)
     if not spec.is_managed:
-        found[labels.GKE_NO_DEVICE_PLUGIN] = "true"
+        gpu_labels[labels.GKE_NO_DEVICE_PLUGIN] = "true"
     if spec.is_network_managed:
-        found[labels.GKE_NETWORK_DRA_DRIVER] = "true"
-    return found | (labels.DRA_POOL_LABELS if spec.dra else {})
+        gpu_labels[labels.GKE_NETWORK_DRA_DRIVER] = "true"
+    return gpu_labels | (labels.DRA_POOL_LABELS if spec.dra else {})
 
 
 def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:

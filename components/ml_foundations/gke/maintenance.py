@@ -10,14 +10,16 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 
 _SHORTEST_WINDOW_HOURS = 4
-_HOURS, _DAYS = 48, 92
+_HOURS = 48
+_DAYS = 92
 """What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and
 exclusions")."""
 
 _WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _WEEKDAY = re.compile(rf"\b(?:{'|'.join(_WEEKDAYS)})\b")
 
-_LONGEST_FREEZE_DAYS, MOST_FREEZES = 90, 3
+_LONGEST_FREEZE_DAYS = 90
+MOST_FREEZES = 3
 """The longest exclusion of all upgrades, and the most of them (same source)."""
 
 
@@ -76,7 +78,8 @@ class MaintenanceWindow(Spec):
             yield from self._length_errors(self.end_time - self.start_time)
 
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        hours, frequency = length.total_seconds() / 3600, self.rule.get("FREQ")
+        hours = length.total_seconds() / 3600
+        frequency = self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
             needed = f"GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
             yield "end_time", f"is {hours:g} hours after start_time; {needed}"
@@ -130,7 +133,8 @@ def available_hours(
     window: MaintenanceWindow, freezes: list[tuple[datetime, datetime]], start: datetime
 ) -> float:
     """Return the hours for maintenance in 92 days, counting blocks of at least four hours."""
-    end, hours = start + timedelta(days=_DAYS), 0.0
+    end = start + timedelta(days=_DAYS)
+    hours = 0.0
     for block_start, block_end in window.blocks(start, end):
         free = [(block_start, min(block_end, end))]
         for freeze in freezes:
@@ -144,7 +148,8 @@ def _without(
     period: tuple[datetime, datetime], freeze: tuple[datetime, datetime]
 ) -> Iterator[tuple[datetime, datetime]]:
     """Yield what an exclusion leaves of a period, before it and after it."""
-    (first, last), (start, end) = period, freeze
+    (first, last) = period
+    (start, end) = freeze
     if first < min(last, start):
         yield first, min(last, start)
     if max(first, end) < last:
@@ -183,9 +188,9 @@ def maintenance_arguments(
     """Return the maintenance_policy of a cluster."""
     if window is None:
         return None
-    found = [{"exclusionName": name, **item.arguments} for name, item in exclusions.items()]
+    excluded = [{"exclusionName": name, **item.arguments} for name, item in exclusions.items()]
     times = {"startTime": _text(window.start_time), "endTime": _text(window.end_time)}
     return {
         "recurringWindow": {**times, "recurrence": window.recurrence},
-        "maintenanceExclusions": found or None,
+        "maintenanceExclusions": excluded or None,
     }

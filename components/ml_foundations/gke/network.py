@@ -13,9 +13,11 @@ from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
 
-_POD_RANGE, _SERVICE_RANGE = "pods", "services"
+_POD_RANGE = "pods"
+_SERVICE_RANGE = "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
-_LEAST_NAT_PORTS, _MOST_NAT_PORTS = 64, 4096
+_LEAST_NAT_PORTS = 64
+_MOST_NAT_PORTS = 4096
 """Ports of Cloud NAT for a node: powers of two (Compute Engine API, routers: minPortsPerVm,
 maxPortsPerVm)."""
 
@@ -106,9 +108,9 @@ class ClusterNetworkSpec(Spec):
     def _range_errors(self) -> Iterator[tuple[str, str]]:
         fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr", "proxy_only_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
-        for (other, taken), (field, block) in combinations(ranges, 2):
+        for (first, taken), (field, block) in combinations(ranges, 2):
             if block.overlaps(taken):
-                yield field, f"{block} overlaps with {other} ({taken})"
+                yield field, f"{block} overlaps with {first} ({taken})"
         for field, block in ranges:
             if field != "control_plane_cidr" and block.overlaps(_RESERVED):
                 reason = f"overlaps with {_RESERVED}, which GKE reserves; choose another range"
@@ -169,7 +171,8 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     }
     if spec.flow_logs:
         subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
-    type_, outputs = "gcp:compute/network:Network", ("selfLink",)
+    type_ = "gcp:compute/network:Network"
+    outputs = ("selfLink",)
     # A change of the MTU needs all machines to be stopped (Compute Engine, "Change the MTU").
     yield cloud_child("network", type_, network, outputs, ignore_changes=["mtu"])
     yield cloud_child("subnetwork", "gcp:compute/subnetwork:Subnetwork", subnetwork, outputs)

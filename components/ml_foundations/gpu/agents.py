@@ -21,8 +21,10 @@ def agent_namespace(name: str, quota: str, critical_pods: int | None) -> Iterato
     # Without a quota for them, GKE admits no critical pods outside of kube-system. The scope keeps
     # the namespace's other pods out of it (NVIDIA/gpu-operator issue 660).
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL_CLASSES)}
-    hard, selector = {"pods": canonical_quantity(critical_pods)}, {"matchExpressions": [scope]}
-    spec, metadata = {"hard": hard, "scopeSelector": selector}, {"name": quota, "namespace": name}
+    hard = {"pods": canonical_quantity(critical_pods)}
+    selector = {"matchExpressions": [scope]}
+    spec = {"hard": hard, "scopeSelector": selector}
+    metadata = {"name": quota, "namespace": name}
     manifest = api_object("v1", "ResourceQuota", metadata, spec=spec)
     yield ChildResource("critical-pods", manifest, depends_on=["namespace"])
 

@@ -69,8 +69,8 @@ class Request(Selection):
     @property
     def class_name(self) -> str:
         """The class of the devices."""
-        own = _DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS
-        return self.device_class or own
+        default = _DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS
+        return self.device_class or default
 
 
 class ClaimTemplate(Spec):
@@ -133,14 +133,16 @@ class DeviceClassesSpec(ComponentSpec):
         if self.driver:
             quota = "dra-driver-critical-pods"
             yield from agent_namespace(self.namespace, quota, self.critical_pods)
-            before, values = ["critical-pods"], _chart_values(self)
+            before = ["critical-pods"]
+            values = _chart_values(self)
             yield helm_child("driver", DRA_DRIVER, self.namespace, values, before, timeout=600)
         for name, selection in self.classes.items():
             yield ChildResource(name, _device_class(name, selection))
         # A template cannot change, and its name is what pods know.
         replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
         for name, template in self.claim_templates.items():
-            suffix, manifest = f"{template.namespace}-{name}", _claim_template(name, template)
+            suffix = f"{template.namespace}-{name}"
+            manifest = _claim_template(name, template)
             yield ChildResource(suffix, manifest, options=replaced)
 
 
@@ -213,14 +215,15 @@ def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
 
 def _expressions(selection: Selection) -> list[str]:
     """Return a selection in CEL, over the device attributes that the driver publishes."""
-    attributes, capacity = f"device.attributes['{_DOMAIN}']", f"device.capacity['{_DOMAIN}']"
-    found: list[str] = []
+    attributes = f"device.attributes['{_DOMAIN}']"
+    capacity = f"device.capacity['{_DOMAIN}']"
+    expressions: list[str] = []
     if selection.gpu is not None:
         # GPU Feature Discovery's label is the product's name with dashes for spaces.
         name = f"{attributes}.productName.replace(' ', '-')"
-        found.append(f"{name} == '{accelerator(selection.gpu).product}'")
+        expressions.append(f"{name} == '{accelerator(selection.gpu).product}'")
     if selection.memory is not None:
-        found.append(f"{capacity}.memory.compareTo(quantity('{selection.memory}')) >= 0")
+        expressions.append(f"{capacity}.memory.compareTo(quantity('{selection.memory}')) >= 0")
     if selection.mig_profile is not None:
-        found.append(f"{attributes}.profile == '{selection.mig_profile}'")
-    return found + selection.expressions
+        expressions.append(f"{attributes}.profile == '{selection.mig_profile}'")
+    return expressions + selection.expressions

@@ -193,7 +193,8 @@ class GpuOperatorSpec(ComponentSpec):
 
     def _value_errors(self) -> Iterator[tuple[str, str]]:
         values = self.chart_values
-        plugin, cdi = section(values, "devicePlugin"), section(values, "cdi")
+        plugin = section(values, "devicePlugin")
+        cdi = section(values, "cdi")
         if self.mode != "operator" and section(values, "driver").get("enabled"):
             reason = f"but in the mode {self.mode} nodes have Google's driver"
             yield "values", f"driver.enabled is true, {reason}"
@@ -248,7 +249,8 @@ class GpuOperator(GpuOperatorComponent[GpuOperatorSpec]):
 
 def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     """Return values of the chart (NVIDIA/gpu-operator, values.yaml of the pinned version)."""
-    tolerations, exporter = agent_tolerations(spec.tolerations), spec.dcgm_exporter
+    tolerations = agent_tolerations(spec.tolerations)
+    exporter = spec.dcgm_exporter
     mig = spec.mig or Mig()
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": tolerations},

@@ -62,7 +62,8 @@ def shortest_interval(schedule: str) -> int:
     dates: list[date] = []
     for number in range(_EIGHT_YEARS):
         day = date(2000, 1, 1) + timedelta(days=number)
-        is_day, is_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
+        is_day = day.day in days
+        is_weekday = (day.weekday() + 1) % 7 in weekdays
         runs = (is_day or is_weekday) if either else (is_day and is_weekday)
         if day.month in months and runs:
             dates.append(day)
@@ -105,7 +106,8 @@ def _range(part: str, field: _Field) -> range:
     bounds, slash, step = part.partition("/")
     low, dash, high = bounds.partition("-")
     if low in ("*", "?"):
-        first, last = field.first, field.last
+        first = field.first
+        last = field.last
     else:
         first = _number(low, field)
         last = _number(high, field) if dash else field.last if slash else first
@@ -133,7 +135,8 @@ def _duration(text: str) -> int:
         raise ValueError(f'"@every {text}" is not a duration such as @every 1h30m')
     total = 0
     for whole, decimals, only_decimals, unit in _PART.findall(text):
-        digits, fraction = whole.lstrip("0"), (decimals or only_decimals)[:_MOST_DIGITS]
+        digits = whole.lstrip("0")
+        fraction = (decimals or only_decimals)[:_MOST_DIGITS]
         if len(digits) <= _MOST_DIGITS:
             total += int(digits or "0") * _UNITS[unit]
             total += int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)

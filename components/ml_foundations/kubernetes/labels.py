@@ -175,7 +175,8 @@ NETWORK_DRIVER = "dra.net"
 DEVICES_OF_CLASS = "deviceclass.resource.kubernetes.io/"
 """How the extended resource of a device class begins (KEP-5004)."""
 
-INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
+INGRESS_CLASS = "kubernetes.io/ingress.class"
+INTERNAL_INGRESS = "gce-internal"
 """The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside
 of the network."""
 

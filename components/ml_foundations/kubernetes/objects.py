@@ -24,8 +24,8 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """Return the mapping below some keys; empty if there is none, or it is unknown."""
     try:
         for key in keys:
-            found: Any = manifest.get(key)
-            manifest = found if found.__class__ is dict or (found and is_mapping(found)) else {}
+            value: Any = manifest.get(key)
+            manifest = value if value.__class__ is dict or (value and is_mapping(value)) else {}
     except AttributeError:  # an item of a list that should be a mapping
         return {}
     return manifest
@@ -36,11 +36,11 @@ def items(manifest: Manifest, key: str) -> list[Manifest]:
 
     Each has its index. Without a list, there are none.
     """
-    found = _list(manifest, key)
-    for item in found:
+    values = _list(manifest, key)
+    for item in values:
         if item.__class__ is not dict:
-            return [item if is_mapping(item) else {} for item in found]
-    return found
+            return [item if is_mapping(item) else {} for item in values]
+    return values
 
 
 def mappings(manifest: Manifest, key: str) -> list[Manifest]:
@@ -55,16 +55,16 @@ def texts(manifest: Manifest, key: str) -> list[str]:
 
 def text_of(manifest: Manifest, key: str) -> str:
     """Return the string below a key; empty if there is none, or it is unknown or invalid."""
-    found: Any = manifest.get(key)
-    return found if isinstance(found, str) else ""
+    value: Any = manifest.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _list(manifest: Manifest, key: str) -> list[Any]:
     try:
-        found: Any = manifest.get(key)
+        value: Any = manifest.get(key)
     except AttributeError:  # an item of a list that should be a mapping
         return []
-    return found if isinstance(found, _LISTS) else []
+    return value if isinstance(value, _LISTS) else []
 
 
 def name_of(manifest: Manifest) -> str:

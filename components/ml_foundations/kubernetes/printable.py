@@ -35,7 +35,7 @@ def text(given: str) -> str:
     what follows are shown. Each newline stays, so a value from others goes through ``line`` first.
     """
     shown = "\n".join(map(_escaped, given.expandtabs().split("\n")))
-    return _COMMAND.sub(lambda found: f"\\x{ord(found[0][0]):x}{found[0][1:]}", shown)
+    return _COMMAND.sub(lambda match: f"\\x{ord(match[0][0]):x}{match[0][1:]}", shown)
 
 
 def line(given: str) -> str:

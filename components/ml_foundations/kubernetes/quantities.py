@@ -52,7 +52,8 @@ def _parsed(text: str) -> Fraction:
         if written := re.fullmatch(r"([0-9.]+) ?([KMGTPE])i?B", text, re.IGNORECASE):
             hint = f". Did you mean {written[1]}{written[2].upper()}i?"
         raise ValueError(f"{shown(text, 100)} is not a Kubernetes quantity{hint}")
-    number, suffix = Fraction(match["number"]), match["suffix"] or ""
+    number = Fraction(match["number"])
+    suffix = match["suffix"] or ""
     if suffix in _BINARY:
         return number * 1024 ** _BINARY[suffix]
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])

@@ -46,7 +46,10 @@ class Uncounted(NamedTuple):
 def scoped_to(spec: Manifest) -> str:
     """Return the only objects that a quota counts because of its scopes; nothing if it has none."""
     requirements = items(section(spec, "scopeSelector"), "matchExpressions")
-    scopes = {*texts(spec, "scopes"), *(each.get("scopeName") for each in requirements)}
+    scopes = {
+        *texts(spec, "scopes"),
+        *(requirement.get("scopeName") for requirement in requirements),
+    }
     return ("persistentvolumeclaims" if OF_CLAIMS in scopes else "pods") if scopes else ""
 
 

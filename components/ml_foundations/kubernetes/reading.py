@@ -103,11 +103,11 @@ def json_value(text: str | bytes) -> Any:
 
 def _collections(parents: Iterable[Any]) -> list[Any]:
     """Return the lists and mappings in lists and in mappings."""
-    found: list[Any] = []
+    collections: list[Any] = []
     for parent in parents:
         children = cast("Iterable[Any]", parent.values() if isinstance(parent, dict) else parent)
-        found += [child for child in children if isinstance(child, dict | list)]
-    return found
+        collections += [child for child in children if isinstance(child, dict | list)]
+    return collections
 
 
 def _finite(text: str) -> float:

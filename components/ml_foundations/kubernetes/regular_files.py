@@ -76,10 +76,10 @@ def below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         resolved(folder)
     except OSError as error:
         fail(error)
-    found: list[Path] = []
+    files: list[Path] = []
     for parent, _, names in os.walk(folder, onerror=fail):
-        found += [Path(parent, name) for name in names if Path(name).suffix in suffixes]
-    return sorted(found)
+        files += [Path(parent, name) for name in names if Path(name).suffix in suffixes]
+    return sorted(files)
 
 
 def text_of(stream: BinaryIO) -> str:

@@ -25,8 +25,8 @@ def cel(conditions: Iterable[str]) -> list[dict[str, Any]]:
 
 def devices(device_class: str, count: int, conditions: Iterable[str]) -> dict[str, Any]:
     """Return a claim's request for a number of devices of a class that meet all conditions."""
-    found = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
-    return found | ({"selectors": selectors} if (selectors := cel(conditions)) else {})
+    request = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    return request | ({"selectors": selectors} if (selectors := cel(conditions)) else {})
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
@@ -41,8 +41,8 @@ def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
     return has_labels and all(_matches(requirement, labels) for requirement in expressions)
 
 
-def _has(labels: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(labels.get(key) == value for key, value in wanted.items())
+def _has(labels: Mapping[str, Any], required: Mapping[str, Any]) -> bool:
+    return all(labels.get(key) == value for key, value in required.items())
 
 
 def selects_node(spec: Manifest, node: Manifest) -> bool:
@@ -75,21 +75,23 @@ def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, A
 
     An empty term, which matches no node, gives an empty requirement.
     """
-    expressions, fields = items(term, "matchExpressions"), items(term, "matchFields")
+    expressions = items(term, "matchExpressions")
+    fields = items(term, "matchFields")
     if not expressions and not fields:
         return [({}, {}, True)]
-    found: list[tuple[Manifest, Mapping[str, Any], bool]] = []
+    violations: list[tuple[Manifest, Mapping[str, Any], bool]] = []
     of_fields = {"metadata.name": name_of(node)}
     for requirements, values in ((expressions, labels_of(node)), (fields, of_fields)):
         for requirement in requirements:
             if not (met := _matches(requirement, values)):
-                found.append((requirement, values, met is not None))
-    return found
+                violations.append((requirement, values, met is not None))
+    return violations
 
 
 def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
     """Return whether labels meet a requirement, or None if a label is unknown."""
-    key, operator = requirement.get("key"), requirement.get("operator")
+    key = requirement.get("key")
+    operator = requirement.get("operator")
     values = texts(requirement, "values")
     if not isinstance(key, str):
         return None

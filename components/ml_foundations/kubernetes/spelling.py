@@ -40,8 +40,10 @@ def not_among(name: str, what: str, known: Collection[str]) -> str:
 
 def _similarity(name: str, known: str) -> float:
     """Return 1 for names that differ in capitals and separators only, less for other names."""
-    given_words, known_words = _words(name), _words(known)
-    given_letters, known_letters = "".join(given_words), "".join(known_words)
+    given_words = _words(name)
+    known_words = _words(known)
+    given_letters = "".join(given_words)
+    known_letters = "".join(known_words)
     if given_letters == known_letters:
         return 1
     common = sum(_has_word(known_words, word) for word in given_words)

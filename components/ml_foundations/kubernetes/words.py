@@ -15,9 +15,9 @@ def verb(count: int, one: str, several: str) -> str:
     return one if count == 1 else several
 
 
-def listed(found: Iterable[object], conjunction: str = "and") -> str:
+def listed(values: Iterable[object], conjunction: str = "and") -> str:
     """Return a list in a sentence, such as "a, b and c"; "nothing" if it is empty."""
-    *first, last = [*map(str, found)] or ["nothing"]
+    *first, last = [*map(str, values)] or ["nothing"]
     return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
@@ -27,9 +27,9 @@ def shown(value: object, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def alternatives(found: Iterable[object]) -> str:
+def alternatives(values: Iterable[object]) -> str:
     """Return a choice in a sentence, such as "a, b or c"; "nothing" if it is empty."""
-    return listed(found, "or")
+    return listed(values, "or")
 
 
 def as_remedy(*ways: str) -> str:
@@ -38,8 +38,8 @@ def as_remedy(*ways: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def names(found: Iterable[object]) -> str:
+def names(values: Iterable[object]) -> str:
     """Return a few names in a sentence, such as "a, b, c and 2 more"."""
-    shown = [*map(str, found)]
+    shown = [*map(str, values)]
     more = len(shown) - _MOST_NAMES
     return listed([*shown[:_MOST_NAMES], f"{more} more"] if more > 0 else shown)

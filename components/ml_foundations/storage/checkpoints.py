@@ -76,7 +76,8 @@ class CheckpointConfigurationSpec(ComponentSpec):
             "nodeSelector": self.node_selector,
             "tolerations": [toleration_manifest(item) for item in self.tolerations],
         }
-        metadata, version = {"name": self.configuration_name}, "checkpointing.gke.io/v1"
+        metadata = {"name": self.configuration_name}
+        version = "checkpointing.gke.io/v1"
         manifest = api_object(version, "CheckpointConfiguration", metadata, spec=spec)
         yield ChildResource("configuration", manifest, before)
 

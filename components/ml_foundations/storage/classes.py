@@ -41,10 +41,12 @@ NFS_CLASS = "nfs-client"
 GCS_FUSE_SERVING = "gcsfusecsi-serving"
 """GKE's class for buckets with weights, whose caches GKE sizes (GKE, "Cloud Storage FUSE
 profiles")."""
-WEIGHTS, WEIGHTS_SOURCE = "weights", "weights-source"
+WEIGHTS = "weights"
+WEIGHTS_SOURCE = "weights-source"
 """The classes of a ModelCache, and the class of its snapshots. They delete what they make: weights
 can be downloaded again."""
-_SOURCE_THROUGHPUT, LARGEST_SOURCE = "800Mi", "6Ti"
+_SOURCE_THROUGHPUT = "800Mi"
+LARGEST_SOURCE = "6Ti"
 """The speed of a disk that is only filled, and the largest disk that may have so little. The least
 is 400 MiB/s, and more for large disks (Compute Engine, "About Hyperdisk ML"): 0.12 MiB/s for each
 GiB, which is unverified."""
@@ -235,8 +237,8 @@ class StorageClassesSpec(ComponentSpec):
         # The provider does not itself replace a class for immutable fields.
         immutable = ["reclaimPolicy", "volumeBindingMode"]
         fixed = pulumi.ResourceOptions(replace_on_changes=immutable, delete_before_replace=True)
-        for name, each in _classes(self).items():
-            yield ChildResource(name, each.manifest(name), options=fixed)
+        for name, storage_class in _classes(self).items():
+            yield ChildResource(name, storage_class.manifest(name), options=fixed)
         if self.snapshots:
             yield _snapshot_class("disk-snapshots", PD_CSI, self.retain)
         if self.snapshots and self.dataset_zones:
@@ -326,5 +328,6 @@ def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
 
 def _snapshot_class(name: str, driver: str, retain: bool, **more: Any) -> ChildResource:
     fields = {"driver": driver, "deletionPolicy": "Retain" if retain else "Delete", **more}
-    group, metadata = "snapshot.storage.k8s.io/v1", {"name": name}
+    group = "snapshot.storage.k8s.io/v1"
+    metadata = {"name": name}
     return ChildResource(name, api_object(group, "VolumeSnapshotClass", metadata, **fields))

@@ -106,8 +106,8 @@ class VolumeSpec(ComponentSpec):
         names = ("bucket", "disk", "snapshot")
         sources = [name for name in names if getattr(self, name) is not None]
         if len(sources) > 1:
-            field, other = sources[-2:]
-            yield field, f"a volume has one source, but {other} is set too; leave one out"
+            field, second = sources[-2:]
+            yield field, f"a volume has one source, but {second} is set too; leave one out"
         if self.mode == "ReadOnlyMany" and not sources:
             reason = "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket"
             yield "access_mode", reason
@@ -136,7 +136,8 @@ class VolumeSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         # Pulumi waits for a claim that binds at once. A large Filestore needs more than 5 minutes.
-        waits, keep = pulumi.CustomTimeouts(create="30m"), self.data
+        waits = pulumi.CustomTimeouts(create="30m")
+        keep = self.data
         kept = pulumi.ResourceOptions(protect=keep, retain_on_delete=keep, custom_timeouts=waits)
         exists = self.disk is not None or self.bucket is not None
         if exists:
@@ -170,7 +171,8 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
         "resources": {"requests": {"storage": spec.size}},
     }
     if spec.snapshot is not None:
-        group, kind = "snapshot.storage.k8s.io", "VolumeSnapshot"
+        group = "snapshot.storage.k8s.io"
+        kind = "VolumeSnapshot"
         body["dataSource"] = {"apiGroup": group, "kind": kind, "name": spec.snapshot}
     if spec.disk is not None or spec.bucket is not None:
         body["volumeName"] = spec.volume_name
@@ -206,5 +208,5 @@ def _source(spec: VolumeSpec) -> dict[str, Any]:
 
 def _zone(disk: Any) -> str | None:
     """Return the zone of a disk, if it is known before the disk exists."""
-    found = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
-    return found[2] if found and found[1] == "zones" and found[2] != "multi-zone" else None
+    match = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
+    return match[2] if match and match[1] == "zones" and match[2] != "multi-zone" else None

@@ -46,10 +46,10 @@ class ServiceAccount(Spec):
 
 def _is_docker_config(text: str) -> bool:
     try:
-        found = embedded_json(text)
+        config = embedded_json(text)
     except ReadError:
         return False
-    return isinstance(found, dict) and "auths" in found
+    return isinstance(config, dict) and "auths" in config
 
 
 def identity_children(namespace: str, account: ServiceAccount) -> Iterator[ChildResource]:

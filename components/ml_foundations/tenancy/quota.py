@@ -191,4 +191,7 @@ def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildR
 def _expressions(gpu: Accelerator) -> Iterator[list[list[str]]]:
     """Yield the terms of GPUs as lists of text, which CEL compares: key, operator and values."""
     for term in exact_terms(gpu):
-        yield [[each["key"], each["operator"], *each.get("values", ())] for each in term]
+        yield [
+            [expression["key"], expression["operator"], *expression.get("values", ())]
+            for expression in term
+        ]

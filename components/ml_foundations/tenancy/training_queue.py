@@ -254,8 +254,8 @@ class TrainingQueueSpec(Queues, ComponentSpec):
 
     def topology_name(self, flavor: Flavor) -> str | None:
         """Return the name of the Topology of a flavor, or None if it has none."""
-        own = f"{self.cohort}-{flavor.name}" if flavor.topology else self.cohort
-        return own if self.topology else None
+        name = f"{self.cohort}-{flavor.name}" if flavor.topology else self.cohort
+        return name if self.topology else None
 
     @override
     def children(self) -> Iterator[ChildResource]:
@@ -336,8 +336,8 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
         },
         "resourceGroups": _resource_groups(spec, team),
     }
-    own = [flavor for flavor in spec.flavors if flavor.name in team.flavors]
-    if queued := [flavor.name for flavor in own if flavor.queued_provisioning]:
+    flavors = [flavor for flavor in spec.flavors if flavor.name in team.flavors]
+    if queued := [flavor.name for flavor in flavors if flavor.queued_provisioning]:
         checks = [{"name": _QUEUED, "onFlavors": queued}]
         content["admissionChecksStrategy"] = {"admissionChecks": checks}
     if set(spec.before_next_flavor) != {"borrow"}:
@@ -371,15 +371,15 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 
 def _level_errors(levels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    found = [level_label(level) for level in levels]
-    yield from duplicates("topology[{}]", found)
-    if labels.HOSTNAME in found[:-1]:
+    node_labels = [level_label(level) for level in levels]
+    yield from duplicates("topology[{}]", node_labels)
+    if labels.HOSTNAME in node_labels[:-1]:
         yield "topology", "has hostname, the smallest domain, before others; put it last"
 
 
 def _topology(name: str, levels: Sequence[str]) -> Manifest:
-    found = [{"nodeLabel": level_label(level)} for level in levels]
-    return _object("Topology", {"name": name}, {"levels": found})
+    node_labels = [{"nodeLabel": level_label(level)} for level in levels]
+    return _object("Topology", {"name": name}, {"levels": node_labels})
 
 
 def _flavor_spec(spec: TrainingQueueSpec, flavor: Flavor) -> dict[str, Any]:
@@ -417,8 +417,10 @@ def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str,
 
 
 def _quota(
-    resource: str, own: str | int, borrowed: str | int | None, lent: int | None = None
+    resource: str, nominal: str | int, borrowed: str | int | None, lent: int | None = None
 ) -> dict[str, Any]:
-    amounts = without_none({"nominalQuota": own, "borrowingLimit": borrowed, "lendingLimit": lent})
+    amounts = without_none(
+        {"nominalQuota": nominal, "borrowingLimit": borrowed, "lendingLimit": lent}
+    )
     quota = {key: canonical_quantity(amount) for key, amount in amounts.items()}
     return {"name": resource, **quota}

@@ -60,7 +60,8 @@ class DistributedTrainingSpec(SeveralNodesSpec):
         if self.started_by == "none":
             return {}
         path = f"metadata.annotations['{labels.JOB_INDEX}']"
-        address, port = self.master_address, self.rendezvous_port
+        address = self.master_address
+        port = self.rendezvous_port
         if self.started_by == "env":
             return env_rendezvous(path, self.nodes, address, port)
         processes = self.processes_per_node or self.gpus or 1

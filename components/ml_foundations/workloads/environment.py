@@ -40,17 +40,17 @@ class EnvironmentSource(Spec):
 
 
 def environment(
-    own: Mapping[str, Mapping[str, Any]],
+    defaults: Mapping[str, Mapping[str, Any]],
     fields: Mapping[str, str],
     secrets: Mapping[str, Key],
     config_maps: Mapping[str, Key],
     plain: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return the variables of a container: the component's ``own``, and the user's.
+    """Return the variables of a container: the component's ``defaults``, and the user's.
 
     The user's replace the component's. A value may refer to an earlier variable, as $(NAME).
     """
-    variables = dict(own)
+    variables = dict(defaults)
     for name, path in fields.items():
         variables[name] = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
     for name, key in secrets.items():
@@ -78,9 +78,11 @@ def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]
     """Return the Secrets and ConfigMaps whose keys all become variables."""
     manifests: list[dict[str, Any]] = []
     for source in sources:
-        kind, name = "secretRef", source.secret
+        kind = "secretRef"
+        name = source.secret
         if name is None:
-            kind, name = "configMapRef", source.config_map
+            kind = "configMapRef"
+            name = source.config_map
         reference = without_none({"name": name, "optional": source.optional})
         manifests.append(without_none({"prefix": source.prefix, kind: reference}))
     return manifests

@@ -106,14 +106,14 @@ def interfaces_claim(metadata: Mapping[str, Any], count: int) -> dict[str, Any]:
 
 
 def daemon_errors(
-    fabric: PodFabric, kind: str, own: Sequence[Manifest], overrides: Sequence[Manifest]
+    fabric: PodFabric, kind: str, containers: Sequence[Manifest], overrides: Sequence[Manifest]
 ) -> Iterator[tuple[str, str]]:
     """Yield a daemon that the user adds, or whose version differs from the plugin's.
 
-    ``own`` are the user's containers, ``overrides`` the fields of pod_overrides.
+    ``containers`` are the user's containers, ``overrides`` the fields of pod_overrides.
     """
     names = [daemon["name"] for daemon in fabric.daemons]
-    for container in own:
+    for container in containers:
         if container.get("name") in names:
             fix = "leave it out, or change it in pod_overrides.initContainers"
             yield "init_containers", f"has {names[0]}, which the component adds; {fix}"
@@ -138,7 +138,9 @@ def _annotations(fabric: GpuFabric, needs: FabricPod) -> dict[str, str]:
     annotations: dict[str, str] = {}
     if fabric.networks:
         networks = ["default", *fabric.networks]
-        pairs = [{"interfaceName": f"eth{i}", "network": each} for i, each in enumerate(networks)]
+        pairs = [
+            {"interfaceName": f"eth{i}", "network": network} for i, network in enumerate(networks)
+        ]
         annotations[labels.GKE_DEFAULT_INTERFACE] = "eth0"
         annotations[labels.GKE_INTERFACES] = json.dumps(pairs)
     if needs.daemon is not None:

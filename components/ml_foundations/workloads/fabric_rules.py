@@ -30,9 +30,9 @@ def fabric_errors(spec: WorkloadSpec, gpu_fabric: GpuFabric | None) -> Iterator[
     if spec.host_network:
         reason = "leaves the pods without the interfaces of gpu_fabric"
         yield "host_network", f"{reason}; leave one out"
-    own = [*spec.init_containers, *spec.side_containers]
+    containers = [*spec.init_containers, *spec.side_containers]
     overrides = items(spec.pod_overrides, "initContainers")
-    yield from daemon_errors(spec.fabric, gpu_fabric.kind, own, overrides)
+    yield from daemon_errors(spec.fabric, gpu_fabric.kind, containers, overrides)
 
 
 def fabric_warnings(spec: WorkloadSpec, gpu_fabric: GpuFabric | None, nodes: int) -> Iterator[str]:

@@ -25,8 +25,8 @@ def file_errors(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if not _PATH.fullmatch(path):
             reason = "must be an absolute path of letters, digits, dots, dashes and underscores"
             yield f"files.{path}", reason
-        elif (other := keys.setdefault(_key(path), path)) != path:
-            yield f"files.{path}", f"has the same key as {other} in a ConfigMap; rename one of them"
+        elif (first := keys.setdefault(_key(path), path)) != path:
+            yield f"files.{path}", f"has the same key as {first} in a ConfigMap; rename one of them"
     if (size := config_map_bytes(files)) > MAX_CONFIG_MAP_BYTES:
         reason = f"have {size} bytes, but a ConfigMap holds {MAX_CONFIG_MAP_BYTES}"
         yield "files", f"{reason}: put what is large into the image, a bucket or a claim"

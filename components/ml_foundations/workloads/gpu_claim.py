@@ -38,7 +38,7 @@ class GpuClaim(Spec):
         # GPU Feature Discovery's label has dashes for spaces. DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
         products = dict.fromkeys(accelerator(model).product for model in models)
-        wanted = " || ".join(f'{name} == "{product}"' for product in products)
-        conditions = [*([wanted] if wanted else []), *self.selectors]
+        is_product = " || ".join(f'{name} == "{product}"' for product in products)
+        conditions = [*([is_product] if is_product else []), *self.selectors]
         request = {"name": "gpu", "exactly": devices(self.device_class, gpus, conditions)}
         return {"requests": [request]}

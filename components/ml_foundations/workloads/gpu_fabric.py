@@ -27,7 +27,9 @@ class GpuFabric(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        fabric = next(each for each in GPU_FABRICS.values() if each.kind == self.kind)
+        fabric = next(
+            gpu_fabric for gpu_fabric in GPU_FABRICS.values() if gpu_fabric.kind == self.kind
+        )
         if not self.networks and not fabric.managed:
             yield "networks", f"is empty, and nobody can claim interfaces of {self.kind}; name them"
         elif self.networks and len(self.networks) != fabric.interfaces:

@@ -26,7 +26,8 @@ from ml_foundations.kubernetes.words import number
 from ml_foundations.typed_args import InferenceGatewayComponent
 from ml_foundations.workloads.model_server import ModelServer
 
-_PICKER, _ROUTER = "-picker", "-router"
+_PICKER = "-picker"
+_ROUTER = "-router"
 _HEALTH_SECONDS = 2
 """How often and how long the load balancer asks a server: less than its default, so that it leaves
 a stopped pod soon (gateway-api-inference-extension v1.5.0, inferencepool/templates/gke.yaml)."""
@@ -126,7 +127,8 @@ class InferenceGatewaySpec(ComponentSpec):
     def _server_errors(self) -> Iterator[tuple[str, str]]:
         names = Counter(server.name for server in self.servers)
         for index, server in enumerate(self.servers):
-            path, longest = f"servers[{index}]", MAX_LABEL - len(_PICKER)
+            path = f"servers[{index}]"
+            longest = MAX_LABEL - len(_PICKER)
             places: list[Any] = [server.namespace, self.namespace]
             if all(isinstance(place, str) for place in places) and len(set(places)) > 1:
                 reason = (
@@ -191,8 +193,8 @@ class InferenceGateway(InferenceGatewayComponent[InferenceGatewaySpec]):
 
 
 def _metadata(spec: InferenceGatewaySpec, name: str) -> dict[str, Any]:
-    own = {labels.INFERENCE_GATEWAY: spec.gateway_name}
-    return {"name": name, "namespace": spec.namespace, "labels": own}
+    gateway_labels = {labels.INFERENCE_GATEWAY: spec.gateway_name}
+    return {"name": name, "namespace": spec.namespace, "labels": gateway_labels}
 
 
 def _gateway(spec: InferenceGatewaySpec) -> dict[str, Any]:

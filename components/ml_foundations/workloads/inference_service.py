@@ -102,8 +102,8 @@ class InferenceServiceSpec(DividedServerSpec):
     @override
     def own_env(self) -> dict[str, dict[str, Any]]:
         key = {"secretKeyRef": {"name": self.api_key_secret, "key": "key"}}
-        own = {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
-        return super().own_env | own
+        variables = {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
+        return super().own_env | variables
 
     @property
     @override
@@ -142,8 +142,8 @@ class InferenceServiceSpec(DividedServerSpec):
             reason = "is required, and the pods of a group belong together; leave it out"
             yield "spread", f"{reason}, or set topology"
         names = [service.name for service in self.services]
-        own = [self.service_name] if self.service else []
-        yield from duplicates("services[{}].name", names, own)
+        taken = [self.service_name] if self.service else []
+        yield from duplicates("services[{}].name", names, taken)
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
             reason = f"{self.api_key_env} is also a variable that you set. Remove one of the two"
             yield "api_key_env", reason
@@ -152,7 +152,8 @@ class InferenceServiceSpec(DividedServerSpec):
             yield "autoscaling", f"max_replicas is {most}, below replicas ({self.replicas})"
 
     def _time_errors(self) -> Iterator[tuple[str, str]]:
-        load, progress = self.load_seconds, self.progress
+        load = self.load_seconds
+        progress = self.progress
         if progress < load:
             loading = f"the model may load for {load} s (load_seconds)"
             yield "progress_seconds", f"is {progress}, but {loading}: make it more"
@@ -179,7 +180,8 @@ class InferenceServiceSpec(DividedServerSpec):
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
             yield self.service_child(self.service_name, numbers, {"type": self.service_type})
-        metadata, scaling = self.metadata(), self.autoscaling
+        metadata = self.metadata()
+        scaling = self.autoscaling
         if scaling is not None:
             if self.scales_by_gke:
                 scraped = (self.port_numbers[self.scraped_port], self.metrics_path)
@@ -224,7 +226,8 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
 
 def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iterator[ChildResource]:
     """Yield a random key of 32 letters and digits, and the Secret that holds it."""
-    type_, password = "random:index/randomPassword:RandomPassword", {"length": 32, "special": False}
+    type_ = "random:index/randomPassword:RandomPassword"
+    password = {"length": 32, "special": False}
     yield cloud_child("api-key", type_, password, ["result"], depends_on)
     key = {"key": Ref("api-key", "result")}
     secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)

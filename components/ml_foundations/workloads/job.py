@@ -263,8 +263,8 @@ class AwaitedSpec(JobSpec):
     ) -> ChildResource:
         """Return the Job, with more annotations and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
-        own = awaited | self.own_annotations | dict(annotations or {})
-        metadata = self.metadata(annotations=own)
+        job_annotations = awaited | self.own_annotations | dict(annotations or {})
+        metadata = self.metadata(annotations=job_annotations)
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
         return ChildResource("job", manifest, depends_on, self.replacing("Job", _IMMUTABLE, ignore))
 

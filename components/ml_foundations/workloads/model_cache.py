@@ -216,7 +216,9 @@ class ModelCacheSpec(ComponentSpec):
         fields: dict[str, Any] = {"mount_options": _OPTIONS}
         if self.file_cache is not None:
             size = f"{FILE_CACHE}{parse_quantity(self.file_cache) // _MIB}"
-            fields = {"mount_options": [size if FILE_CACHE in each else each for each in _OPTIONS]}
+            fields = {
+                "mount_options": [size if FILE_CACHE in option else option for option in _OPTIONS]
+            }
         if self.serving_profile:
             fields = {"storage_class": GCS_FUSE_SERVING, "attributes": {_CACHE_ZONES: "none"}}
             if self.grant:

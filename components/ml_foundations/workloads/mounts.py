@@ -114,13 +114,13 @@ class Mount(Spec):
         return next(given, None) or {}
 
 
-def mount_errors(mounts: Sequence[Mount], own: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
+def mount_errors(mounts: Sequence[Mount], taken: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
     """Yield paths that are used twice, and names of volumes with two sources.
 
-    ``own`` are the component's volumeMounts.
+    ``taken`` are the component's volumeMounts.
     """
-    paths: set[str | None] = {mount["mountPath"] for mount in own}
-    names = {mount["name"] for mount in own}
+    paths: set[str | None] = {mount["mountPath"] for mount in taken}
+    names = {mount["name"] for mount in taken}
     sources: dict[str, Any] = {}
     for index, mount in enumerate(mounts):
         name = mount.volume_name

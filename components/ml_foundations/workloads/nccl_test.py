@@ -62,8 +62,8 @@ class NcclTestSpec(SeveralNodesSpec):
         """Complete the arguments by those that follow from gpu_fabric."""
         with suppress(ValidationError, AttributeError):
             fabric = GpuFabric.model_validate(given.get("gpu_fabric") or given.get("gpuFabric"))
-            own = {"gpus": fabric.gpus_per_node, "image": NCCL_TEST_IMAGES[fabric.kind]}
-            return own | without_none(given)
+            derived = {"gpus": fabric.gpus_per_node, "image": NCCL_TEST_IMAGES[fabric.kind]}
+            return derived | without_none(given)
         return given
 
     @property

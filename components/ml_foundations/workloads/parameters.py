@@ -49,7 +49,9 @@ class Parameter(Spec):
             yield "values", "is empty; add at least one"
         elif has_range:
             yield from self._range_errors()
-        if self.integer and any(each and not each.is_integer() for each in (self.low, self.high)):
+        if self.integer and any(
+            bound and not bound.is_integer() for bound in (self.low, self.high)
+        ):
             yield "integer", "low and high must be whole numbers, too"
 
     def _range_errors(self) -> Iterator[tuple[str, str]]:
@@ -65,14 +67,16 @@ class Parameter(Spec):
         """Return one value at random."""
         if self.values is not None:
             return self.values[int(source.random() * len(self.values))]
-        low, high = self.low or 0.0, self.high or 0.0
+        low = self.low or 0.0
+        high = self.high or 0.0
         if self.scale == "log":
             span = math.log(high) - math.log(low)
             number = math.exp(math.log(low) + source.random() * span)
         else:
             # Every whole number stands for the part of the line around it.
             around = 0.5 if self.integer else 0.0
-            first, last = low - around, high + around
+            first = low - around
+            last = high + around
             number = first + source.random() * (last - first)
         number = min(max(number, low), high)
         return round(number) if self.integer else number

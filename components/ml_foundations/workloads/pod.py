@@ -24,7 +24,8 @@ from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.mounts import Mount, mount_errors
 from ml_foundations.workloads.topology import TopologyArgument, TopologySlice, topology_errors
 
-_SHARED_MEMORY, _SHARED_MEMORY_PATH = "shared-memory", "/dev/shm"
+_SHARED_MEMORY = "shared-memory"
+_SHARED_MEMORY_PATH = "/dev/shm"
 _DELETE_MARGIN_SECONDS = 300
 """Pulumi waits for a deletion this much longer than pods may take to stop."""
 AWAIT_MARGIN_SECONDS = 60
@@ -259,8 +260,11 @@ class WorkloadSpec(ComponentSpec):
     @property
     def read_only_root(self) -> bool:
         """Return whether the root file system is read-only."""
-        own = self.overrides_of("containers", self.container_name)
-        return any(section(each, "securityContext").get("readOnlyRootFilesystem") for each in own)
+        containers = self.overrides_of("containers", self.container_name)
+        return any(
+            section(container, "securityContext").get("readOnlyRootFilesystem")
+            for container in containers
+        )
 
     @property
     def has_home(self) -> bool:
@@ -273,7 +277,11 @@ class WorkloadSpec(ComponentSpec):
         """Return whether the pod needs a /tmp, because its root file system is read-only."""
         overrides = self.overrides_of("containers", self.container_name)
         given = [mount.path for mount in self.all_mounts]
-        given += [mount["mountPath"] for each in overrides for mount in items(each, "volumeMounts")]
+        given += [
+            mount["mountPath"]
+            for container in overrides
+            for mount in items(container, "volumeMounts")
+        ]
         return self.read_only_root and not {files.TMP, f"{files.TMP}/"}.intersection(given)
 
     @property
@@ -354,7 +362,8 @@ class WorkloadSpec(ComponentSpec):
             request = requested.get(name, "0")
             if limit is not None and parse_quantity(limit) < parse_quantity(request):
                 yield f"limits.{name}", f"is {limit}, below the request ({request})"
-        shared, memory = self.shared_memory, self.limits.get("memory", self.memory)
+        shared = self.shared_memory
+        memory = self.limits.get("memory", self.memory)
         if shared and memory and parse_quantity(shared) >= parse_quantity(memory):
             reason = f"is {shared}, and counts against memory ({memory}): raise memory"
             yield "shared_memory", reason
@@ -374,14 +383,14 @@ class WorkloadSpec(ComponentSpec):
         """The labels by which Kueue takes an object into a queue."""
         # Kueue's webhook suspends an object with these labels when it is created. The manifest does
         # not set suspend: an update that set it again would stop what Kueue has started.
-        own = {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
-        return without_none(own)
+        values = {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
+        return without_none(values)
 
     def metadata(self, **others: Any) -> dict[str, Any]:
         """Return the metadata of the main object. ``others`` are added, or replace fields."""
         names = {"name": self.workload_name, "namespace": self.namespace}
-        own = others.pop("labels", self.app_labels | self.queue_labels)
-        return {**names, "labels": self.object_labels | own, **others}
+        pod_labels = others.pop("labels", self.app_labels | self.queue_labels)
+        return {**names, "labels": self.object_labels | pod_labels, **others}
 
     @property
     def unnamed_metadata(self) -> dict[str, Any]:

@@ -137,8 +137,10 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
     security = {"privileged": True} if spec.privileged else _container_security(spec, overrides)
     if spec.fabric.capabilities and not spec.privileged:
         security = merged(security, {"capabilities": {"add": spec.fabric.capabilities}})
-    own = {**spec.own_env, **env}
-    variables = environment(own, spec.field_env, spec.secret_env, spec.config_env, spec.env)
+    component_env = {**spec.own_env, **env}
+    variables = environment(
+        component_env, spec.field_env, spec.secret_env, spec.config_env, spec.env
+    )
     fields = {
         "name": spec.container_name,
         "image": spec.image,
@@ -174,28 +176,28 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
     """Return the affinity: GPU pods run on their GPUs' nodes, other pods on nodes without GPUs."""
-    own: list[list[dict[str, Any]]] = []
+    component_terms: list[list[dict[str, Any]]] = []
     gpus = [accelerator(model) for model in spec.models]
     if not spec.takes_gpus:
-        own = [[{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]]
+        component_terms = [[{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]]
     elif gpus and spec.gpu_claim is None:
-        own = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
+        component_terms = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
     elif expressions := beyond_product(gpus):  # a claim itself selects GPUs by their product
-        own = [expressions]
+        component_terms = [expressions]
     required = required_node_affinity({"affinity": spec.affinity}) or {}
-    # Of several terms one is enough, so each of the user's terms needs the own expressions.
+    # Of several terms one is enough, so each of the user's terms needs the component's expressions.
     joined: list[Manifest] = []
     for term in items(required, "nodeSelectorTerms") or [{}]:
-        for expressions in own:
+        for expressions in component_terms:
             both = [*items(term, "matchExpressions"), *expressions]
             joined.append({**term, "matchExpressions": both})
-    needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
+    needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if component_terms else {}
     return merged(spec.affinity, needed)
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
     """Return the tolerations of GPU, Spot and class taints, and of taints that the user names."""
-    own = [GPU_TOLERATION] * spec.takes_gpus + [_SPOT_TOLERATION] * spec.spot
-    own += class_tolerations(spec.compute_class)
-    others = [toleration for toleration in spec.tolerations if toleration not in own]
-    return [toleration_manifest(toleration) for toleration in own + others] or None
+    tolerations = [GPU_TOLERATION] * spec.takes_gpus + [_SPOT_TOLERATION] * spec.spot
+    tolerations += class_tolerations(spec.compute_class)
+    others = [toleration for toleration in spec.tolerations if toleration not in tolerations]
+    return [toleration_manifest(toleration) for toleration in tolerations + others] or None

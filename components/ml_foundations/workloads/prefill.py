@@ -118,7 +118,7 @@ class DividedServerSpec(GroupedServerSpec):
     def own_env(self) -> dict[str, dict[str, Any]]:
         if self.role is None:
             return super().own_env
-        own = {
+        variables = {
             "VLLM_NIXL_SIDE_CHANNEL_HOST": {
                 "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}
             },
@@ -126,8 +126,8 @@ class DividedServerSpec(GroupedServerSpec):
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": {"value": _KEEP_ALIVE_SECONDS},
         }
         if self.fabric.is_used:
-            own |= {name: {"value": value} for name, value in CROSS_RAIL.items()}
-        return super().own_env | own
+            variables |= {name: {"value": value} for name, value in CROSS_RAIL.items()}
+        return super().own_env | variables
 
     @property
     def engine_port(self) -> int:
@@ -140,8 +140,8 @@ class DividedServerSpec(GroupedServerSpec):
         if self.role is None:
             return super().program_arguments
         transfer = {"kv_connector": "NixlConnector", "kv_role": _KV_ROLES[self.role]}
-        own = [f"--port={self.engine_port}", f"--kv-transfer-config={json.dumps(transfer)}"]
-        return [*(super().program_arguments or []), *own]
+        arguments = [f"--port={self.engine_port}", f"--kv-transfer-config={json.dumps(transfer)}"]
+        return [*(super().program_arguments or []), *arguments]
 
     @override
     def target_port(self, name: str) -> int | str:
@@ -187,9 +187,9 @@ class DividedServerSpec(GroupedServerSpec):
         if prefill is None:
             return
         yield from self._role_errors()
-        own = {*super().errors(), *self._role_errors()}
+        reported = {*super().errors(), *self._role_errors()}
         for path, reason in [*GroupedServerSpec.errors(prefill), *prefill._role_errors()]:
-            if (path, reason) not in own:
+            if (path, reason) not in reported:
                 field = path.partition("[")[0]
                 yield f"prefill.{path}" if field in PrefillServers.model_fields else path, reason
         for spec in (self, prefill):
@@ -219,5 +219,5 @@ class DividedServerSpec(GroupedServerSpec):
     def warnings(self) -> Iterator[str]:
         yield from super().warnings()
         if (prefill := self.prefill_spec) is not None:
-            own = {*super().warnings()}
-            yield from (text for text in prefill.warnings() if text not in own)
+            reported = {*super().warnings()}
+            yield from (text for text in prefill.warnings() if text not in reported)

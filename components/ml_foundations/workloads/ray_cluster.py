@@ -29,7 +29,8 @@ from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 API_VERSION = "ray.io/v1"
-_DASHBOARD_PORT, _CLIENT_PORT = 8265, 10001
+_DASHBOARD_PORT = 8265
+_CLIENT_PORT = 10001
 """Ports of the head (Ray, "Configuring Ray", ports of the head node)."""
 _TOKEN_VERSION = (2, 52, 0)
 """The oldest Ray with tokens (kuberay v1.6.2, controllers/ray/utils/validation.go)."""

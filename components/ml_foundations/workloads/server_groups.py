@@ -25,7 +25,8 @@ LEADERS = {known.LWS_WORKER_INDEX: "0"}
 """The label that LeaderWorkerSet gives to leaders alone."""
 _HASH = "-5d9f8c7b64"
 """What the controller of StatefulSets adds to a name in a label of its pods."""
-_LEADER, _SIZE = "$(LWS_LEADER_ADDRESS)", "$(LWS_GROUP_SIZE)"
+_LEADER = "$(LWS_LEADER_ADDRESS)"
+_SIZE = "$(LWS_GROUP_SIZE)"
 _INDEX = "$(LWS_WORKER_INDEX)"
 """Variables that LeaderWorkerSet puts first in each container, so that arguments may use them."""
 _RAY_SCRIPT = "/vllm-workspace/examples/online_serving/multi-node-serving.sh"
@@ -207,11 +208,12 @@ class GroupedServerSpec(ServerSpec):
         # Each engine has its own GPUs. Those of a group may be on several nodes.
         engines = 1 if self.is_grouped else _size(words, _LOCAL_ENGINES, _size(words, _ENGINES))
         sizes = (_size(words, _TENSOR), _size(words, _PIPELINE), engines)
-        wanted, present = prod(sizes), self.nodes * self.gpus
-        if wanted > present:
+        required = prod(sizes)
+        present = self.nodes * self.gpus
+        if required > present:
             parallel = "tensor, pipeline and data parallel sizes are {}, {} and {}".format(*sizes)
-            fix = f"set gpus to {-(-wanted // self.nodes)}, or smaller sizes"
-            yield "arguments", f"{parallel}: {wanted} GPUs, and a replica has {present}; {fix}"
+            fix = f"set gpus to {-(-required // self.nodes)}, or smaller sizes"
+            yield "arguments", f"{parallel}: {required} GPUs, and a replica has {present}; {fix}"
 
     def parallel_errors(self) -> Iterator[tuple[str, str]]:
         """Yield parallel sizes that do not use the GPUs of a replica."""
@@ -221,7 +223,8 @@ class GroupedServerSpec(ServerSpec):
             yield "gpus", "is 0, and a group of vLLM needs GPUs; set it to those of a node"
             return
         tensor, pipeline = self.parallel
-        product, of_group = tensor * pipeline, self.nodes * self.gpus
+        product = tensor * pipeline
+        of_group = self.nodes * self.gpus
         has = f"tensor times pipeline parallel is {tensor} times {pipeline}"
         # On one node, vLLM may run several engines, with arguments of its own.
         if self.started_by == "vllm-data-parallel" or not self.is_grouped:
@@ -310,12 +313,12 @@ def _given(words: Sequence[str], names: Sequence[str]) -> str | None:
 
     vLLM takes underscores for dashes, and argparse a name without its end.
     """
-    found: str | None = None
+    value_given: str | None = None
     for index, word in enumerate(words):
         name, separator, value = word.partition("=")
         if name.replace("_", "-") in names:
-            found = value if separator else "".join(words[index + 1 : index + 2])
-    return found
+            value_given = value if separator else "".join(words[index + 1 : index + 2])
+    return value_given
 
 
 def _size(words: Sequence[str], names: Sequence[str], default: int = 1) -> int:

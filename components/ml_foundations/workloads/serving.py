@@ -193,17 +193,19 @@ class ServerSpec(WorkloadSpec):
                 ports = ", ".join(names.values())
                 yield path, f"is null, but probes and Services use the ports {ports}; leave it out"
             for place, port in enumerate(items(container, "ports")):
-                name, own = port.get("name"), names.get(port["containerPort"])
-                if own and name not in (None, own):
-                    argument = "port_name" if own == self.port_name else "ports"
-                    use = f"probes and the Service use the name {own}"
+                name = port.get("name")
+                used = names.get(port["containerPort"])
+                if used and name not in (None, used):
+                    argument = "port_name" if used == self.port_name else "ports"
+                    use = f"probes and the Service use the name {used}"
                     reason = f'is "{name}", but {use}; set {argument} instead'
                     yield f"{path}[{place}].name", reason
 
     def container(self) -> dict[str, Any]:
         """Return the container's ports and probes."""
         failures = -(-self.patience_seconds // _PROBE_SECONDS)
-        health, live = self.health_path, self.live_path
+        health = self.health_path
+        live = self.live_path
         # Kubernetes checks liveness only after the startup probe has found the model loaded.
         probes = {
             "startup": self._probe(health or live, _PROBE_SECONDS, failures),
@@ -251,7 +253,8 @@ class ServerSpec(WorkloadSpec):
 
     def _extra_service(self, service: ExtraService) -> ChildResource:
         fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
-        numbers, role = service.ports or self.port_numbers, f"service-{service.name}"
+        numbers = service.ports or self.port_numbers
+        role = f"service-{service.name}"
         return self.service_child(service.name, numbers, fields, role, service.annotations)
 
     def surrounding_children(self) -> Iterator[ChildResource]:
@@ -272,9 +275,9 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
     by_name = [{"matchLabels": {NAMESPACE_NAME: name}} for name in callers]
     namespaces = [{"namespaceSelector": selector} for selector in by_name]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
-    own = {"podSelector": {"matchLabels": spec.app_labels}}
+    pods = {"podSelector": {"matchLabels": spec.app_labels}}
     neighbours: dict[str, Any] = {"from": [{"podSelector": {}}, *namespaces], "ports": ports}
-    policy = {**own, "policyTypes": ["Ingress"], "ingress": [neighbours, {"from": [own]}]}
+    policy = {**pods, "policyTypes": ["Ingress"], "ingress": [neighbours, {"from": [pods]}]}
     return api_object("networking.k8s.io/v1", "NetworkPolicy", spec.metadata(), spec=policy)
 
 

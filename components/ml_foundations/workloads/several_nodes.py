@@ -144,8 +144,9 @@ class SeveralNodesSpec(AwaitedSpec):
 
 
 def _service(spec: SeveralNodesSpec) -> dict[str, Any]:
-    name, own = spec.headless_service, spec.app_labels
-    metadata = spec.metadata(name=name, labels=own, annotations=NOT_AWAITED)
+    name = spec.headless_service
+    app_labels = spec.app_labels
+    metadata = spec.metadata(name=name, labels=app_labels, annotations=NOT_AWAITED)
     selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
     # The pods become ready by finding each other, so their addresses are published before.
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}

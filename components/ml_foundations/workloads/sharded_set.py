@@ -77,8 +77,8 @@ class ShardedSetSpec(ServerSpec):
     @property
     @override
     def own_mounts(self) -> list[dict[str, Any]]:
-        own = [{"name": volume.name, "mountPath": volume.path} for volume in self.volumes]
-        return super().own_mounts + own
+        mounts = [{"name": volume.name, "mountPath": volume.path} for volume in self.volumes]
+        return super().own_mounts + mounts
 
     @property
     @override

@@ -57,14 +57,14 @@ def topology_errors(
 
 def topology_annotations(topology: str | None, slices: Sequence[TopologySlice]) -> dict[str, str]:
     """Return the annotations of pods by which Kueue knows their topology."""
-    found: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     if topology is not None:
         mode, _, level = topology.partition(":")
-        found[labels.KUEUE_TOPOLOGY[mode]] = level_label(level) if level else "true"
+        annotations[labels.KUEUE_TOPOLOGY[mode]] = level_label(level) if level else "true"
     layers = [{"topology": level_label(layer.level), "size": layer.size} for layer in slices]
     if len(layers) == 1:
-        found[labels.KUEUE_SLICE_LEVEL] = str(layers[0]["topology"])
-        found[labels.KUEUE_SLICE_SIZE] = str(layers[0]["size"])
+        annotations[labels.KUEUE_SLICE_LEVEL] = str(layers[0]["topology"])
+        annotations[labels.KUEUE_SLICE_SIZE] = str(layers[0]["size"])
     elif layers:
-        found[labels.KUEUE_SLICES] = json.dumps(layers)
-    return found
+        annotations[labels.KUEUE_SLICES] = json.dumps(layers)
+    return annotations

@@ -103,9 +103,9 @@ class TrainJobSpec(ComponentSpec):
         }
         queue = {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
         names = {"name": self.job_name, "namespace": self.namespace}
-        own = {"app.kubernetes.io/name": self.job_name, **without_none(queue)}
+        job_labels = {"app.kubernetes.io/name": self.job_name, **without_none(queue)}
         annotations = NOT_AWAITED | checkpoint_annotations(self.checkpoint_seconds)
-        metadata = {**names, "labels": own, "annotations": annotations}
+        metadata = {**names, "labels": job_labels, "annotations": annotations}
         manifest = api_object(TRAINER_API, "TrainJob", metadata, spec=without_none(spec))
         # Trainer keeps the spec of a TrainJob that runs.
         options = pulumi.ResourceOptions(delete_before_replace=True, replace_on_changes=["spec"])

@@ -123,9 +123,9 @@ class CapacitySpec(Spec):
     def _is_known(cls, name: str, checked: ValidationInfo) -> str:
         """Refuse a machine type whose shape is neither in the catalog nor declared."""
         shape: MachineShape | None = checked.data.get("machine")
-        found = machine_type(name, shape.labels if shape else {})
-        if found.missing:
-            raise ValueError(f"{name} does not work with these components: {found.missing}")
+        machine = machine_type(name, shape.labels if shape else {})
+        if machine.missing:
+            raise ValueError(f"{name} does not work with these components: {machine.missing}")
         return name
 
     @property
@@ -164,7 +164,8 @@ class CapacitySpec(Spec):
         yield from self._placement_errors()
 
     def _purchase_errors(self) -> Iterator[tuple[str, str]]:
-        machine, chosen = self.shape, self._purchase
+        machine = self.shape
+        chosen = self._purchase
         # Most machines are sold as flex-start; the catalog says so only where there is little else.
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:

@@ -67,11 +67,11 @@ def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
 
 def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, Any]] | None:
     """Return the secondary_boot_disks of a pool. A disk with data has no mode."""
-    found = [
+    arguments = [
         {"diskImage": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode}
         for disk in disks
     ]
-    return found or None
+    return arguments or None
 
 
 def _counts(machine: MachineType) -> list[int]:

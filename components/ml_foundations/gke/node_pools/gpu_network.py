@@ -102,13 +102,13 @@ class GpuNetworkSpec(NodePoolSpec):
         if fabric is None or self.is_network_managed:
             return []
         parts = self.gpu_network_cidr.subnets(new_prefix=self._part_prefix)
-        found: list[Interface] = []
+        interfaces: list[Interface] = []
         for index, (name, part) in enumerate(zip(_names(fabric), parts, strict=False)):
             is_extra = index < fabric.extra_interfaces
             network = name if is_extra or not fabric.shared_vpc else _RDMA_NETWORK
             mode = "NetDevice" if is_extra else fabric.device_mode
-            found.append(Interface(name, network, part, mode))
-        return found
+            interfaces.append(Interface(name, network, part, mode))
+        return interfaces
 
     @property
     def _part_prefix(self) -> int:
@@ -132,17 +132,18 @@ class GpuNetworkSpec(NodePoolSpec):
             yield field, "needs a cluster with multi-networking; set its multi_networking to true"
 
     def _own_network_errors(self) -> Iterator[tuple[str, str]]:
-        machine, fabric = self.shape, gpu_fabric(self.shape)
-        given, wanted = len(self.additional_networks), fabric.gpu_interfaces if fabric else 0
-        if 0 < given < wanted:
-            reason = f"but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
+        machine = self.shape
+        fabric = gpu_fabric(self.shape)
+        given = len(self.additional_networks)
+        required = fabric.gpu_interfaces if fabric else 0
+        if 0 < given < required:
+            reason = f"but GPUs of {machine.name} talk over {required}; add {required - given}"
             yield "additional_networks", f"are {given}, {reason}"
         # The daemon finds 7 of 8 GPUs if a ninth interface has a place among theirs (NVIDIA/aicr,
         # issue 420).
-        if fabric is not None and fabric.kind == "tcpxo" and given > wanted:
-            reason = (
-                f"but {machine.name} has {wanted} interfaces for GPUs; leave out {given - wanted}"
-            )
+        if fabric is not None and fabric.kind == "tcpxo" and given > required:
+            extra = given - required
+            reason = f"but {machine.name} has {required} interfaces for GPUs; leave out {extra}"
             yield "additional_networks", f"are {given}, {reason}"
 
     def _gpu_network_errors(self) -> Iterator[tuple[str, str]]:
@@ -151,7 +152,8 @@ class GpuNetworkSpec(NodePoolSpec):
                 if field in self.model_fields_set:
                     yield field, "is for the networks of gpu_network; set gpu_network"
             return
-        fabric, is_set = self.fabric, f"is {self.gpu_network}"
+        fabric = self.fabric
+        is_set = f"is {self.gpu_network}"
         if fabric is None:
             fix = f"choose {_with_fabric()}, or leave it out"
             reason = f"but {self.shape.name} has no network between GPUs of several nodes; {fix}"
@@ -177,7 +179,8 @@ class GpuNetworkSpec(NodePoolSpec):
             yield "zones", f"are {count}, {reason}"
 
     def _range_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
-        field, cidr = "gpu_network_cidr", self.gpu_network_cidr
+        field = "gpu_network_cidr"
+        cidr = self.gpu_network_cidr
         creator = "GKE" if self.is_network_managed else self.network_pool
         if creator is not None:
             if field in self.model_fields_set:
@@ -187,7 +190,8 @@ class GpuNetworkSpec(NodePoolSpec):
             yield field, f"is {cidr}; it must be a /8 to a /{_SMALLEST_RANGE}"
             return
         zones = len(self.zones or []) if self.limits == "zone" else 1
-        most, size = self.max_nodes * zones, 1 << (32 - self._part_prefix)
+        most = self.max_nodes * zones
+        size = 1 << (32 - self._part_prefix)
         if most > size - _ADDRESSES_OF_GOOGLE:
             part = f"each of the {fabric.interfaces} networks has {size} addresses of it"
             yield field, f"is {cidr}; {part}, and the pool has up to {most} nodes; make it larger"

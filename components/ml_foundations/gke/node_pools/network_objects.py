@@ -56,7 +56,8 @@ def _names_of(spec: GpuNetworkSpec, interface: Interface) -> Mapping[str, Any]:
 def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
     """Yield the VPC network of an interface, with the firewall that lets its traffic in."""
     is_rdma = interface.device_mode == "RDMA"
-    name, suffix = spec.cloud_name(interface.network), f"{interface.network}-network"
+    name = spec.cloud_name(interface.network)
+    suffix = f"{interface.network}-network"
     common = {"name": name, "project": spec.project}
     network = {
         **common,
@@ -100,13 +101,15 @@ def _subnetwork(spec: GpuNetworkSpec, interface: Interface) -> ChildResource:
 
 def _network_objects(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
     """Yield GKE's objects of an interface, by which pods can name it."""
-    name, suffix = spec.network_name(interface), f"{interface.name}-parameters"
+    name = spec.network_name(interface)
+    suffix = f"{interface.name}-parameters"
     parameters = {
         "vpc": spec.cloud_name(interface.network),
         "vpcSubnet": spec.cloud_name(interface.name),
         "deviceMode": interface.device_mode,
     }
-    metadata, kind = {"name": name}, "GKENetworkParamSet"
+    metadata = {"name": name}
+    kind = "GKENetworkParamSet"
     subnetwork = [f"{interface.name}-subnetwork"]
     yield ChildResource(suffix, api_object(_API, kind, metadata, spec=parameters), subnetwork)
     network = {"type": "Device", "parametersRef": {"group": _GROUP, "kind": kind, "name": name}}

@@ -161,12 +161,12 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         """The tolerations for the nodes: declared taints, and GKE's for queued and Arm nodes."""
         queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
         arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
-        found: list[dict[str, str]] = []
+        tolerations: list[dict[str, str]] = []
         for taint in (*self.declared_taints, *queued, *arm):
             effect = TAINT_EFFECTS[taint.effect]
             equal = {"key": taint.key, "operator": "Equal", "value": taint.value}
-            found.append({**equal, "effect": effect})
-        return found
+            tolerations.append({**equal, "effect": effect})
+        return tolerations
 
     @property
     def node_selector(self) -> dict[str, str]:
@@ -180,7 +180,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         for zone in self.zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, the cluster's region"
-        fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
+        fitting = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
         if self.disk_type not in (None, *fitting):
             fix = f"set {' or '.join(fitting)}"
             yield "disk_type", f"{self.disk_type} is not a boot disk of {machine.name}; {fix}"
@@ -221,7 +221,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             return
         machine = self.shape
         is_arm = machine.arch == "arm64" and not machine.is_declared
-        field, name = "threads_per_core", machine.name
+        field = "threads_per_core"
+        name = machine.name
         if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
             yield field, f"cannot be set: {name} has one thread on each core; leave it out"
         if machine.shared_core:
@@ -276,7 +277,8 @@ def pool_child(
             spec.upgrade, surges=spare or not spec.takes_reservation
         )
     # GKE reports the number of nodes that the autoscaler has made.
-    ignored, inputs = ["initialNodeCount"], without_nulls(pool)
+    ignored = ["initialNodeCount"]
+    inputs = without_nulls(pool)
     return cloud_child(
         "pool",
         NODE_POOL,
@@ -291,7 +293,7 @@ def node_arguments(
     spec: NodePoolSpec, node_labels: Mapping[str, str] | None = None, *, secure_boot: bool = True
 ) -> dict[str, Any]:
     """Return the node_config of a pool, without GPUs, with labels and secure boot of its kind."""
-    own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
+    declared = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     of_class = {labels.COMPUTE_CLASS: spec.compute_class} if spec.compute_class else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)
@@ -309,7 +311,7 @@ def node_arguments(
         "hostMaintenancePolicy": maintenance if spec.host_maintenance else None,
         "serviceAccount": spec.node_service_account,
         "oauthScopes": spec.scopes,
-        "labels": {**own, **queued, **of_class, **spec.capacity_labels, **spec.labels},
+        "labels": {**declared, **queued, **of_class, **spec.capacity_labels, **spec.labels},
         "taints": taints or None,
         "resourceLabels": spec.resource_labels or None,
         "tags": spec.network_tags or None,

@@ -61,7 +61,8 @@ class Linux(Spec):
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
     """Return the part of a pool's node_config about kubelet and kernel."""
     kubelet, kernel = kubelet or Kubelet(), linux or Linux()
-    memory, topology = kubelet.memory_manager, kubelet.topology_manager
+    memory = kubelet.memory_manager
+    topology = kubelet.topology_manager
     settings = {
         "insecureKubeletReadonlyPortEnabled": "FALSE",  # CIS GKE Benchmark, 4.2.4
         "cpuManagerPolicy": kubelet.cpu_manager,

@@ -51,11 +51,13 @@ class Upgrade(Spec):
 def upgrade_arguments(upgrade: Upgrade, *, surges: bool) -> dict[str, Any]:
     """Return the upgrade_settings of a pool; by default, new nodes come first if it ``surges``."""
     if upgrade.strategy == "BLUE_GREEN":
-        batch_soak, soak = _duration(upgrade.batch_soak_seconds), _duration(upgrade.soak_seconds)
+        batch_soak = _duration(upgrade.batch_soak_seconds)
+        soak = _duration(upgrade.soak_seconds)
         rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": batch_soak}
         settings = {"standardRolloutPolicy": rollout, "nodePoolSoakDuration": soak}
         return {"strategy": upgrade.strategy, "blueGreenSettings": settings}
-    surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
+    surge = upgrade.max_surge
+    unavailable = upgrade.max_unavailable
     if surge is None:
         surge = int(surges) if unavailable is None else int(unavailable == 0)
     if unavailable is None:
