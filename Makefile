@@ -39,7 +39,7 @@ trials: .venv/.ready-dev ## repeat the random trials many times: kills, comparis
 	@$(RUN) pytest -n 2 --dist loadfile -m trial
 
 lint: .venv/.ready-dev ## lint and type-check, also the Python blocks of the pages; check STYLE.md
-	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks && $(RUN) codegen.readability --check
+	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) tools.blocks && $(RUN) tools.readability --check
 
 format: .venv/.ready-dev ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
@@ -65,7 +65,7 @@ generate: .venv/.ready-dev ## write arguments, schemas and pages, after a change
 	@$(RUN) codegen
 
 outdated: .venv/.ready-dev ## list images, charts and prices that were last checked more than 90 days ago
-	@$(RUN) codegen.outdated
+	@$(RUN) tools.outdated
 
 release: .venv/.ready-dev ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment
 	rm -rf dist && mkdir dist

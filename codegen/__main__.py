@@ -20,7 +20,6 @@ def main() -> None:
         objects,
         package_schema,
         pages,
-        picture,
         rules_page,
         sdk,
         stack_page,
@@ -30,7 +29,7 @@ def main() -> None:
 
     if "--check" not in sys.argv:
         sdk.update()
-    write(package_schema.files() | stack_schema.files() | picture.files())
+    write(package_schema.files() | stack_schema.files())
     write(
         pages.files()
         | objects.files()

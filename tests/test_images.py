@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from ml_foundations.catalog import versions
 
-from codegen import outdated as table
 from tests.support import recording
 from tests.support.checkout import CHECKOUT
 from tests.support.recording import EXAMPLES, STACKS
+from tools import outdated as table
 
 IMAGE = re.compile(
     r"""\bimage["']?: ["']?([\w.-]+(?:/[\w.-]+)*:[\w.-]+(?:@sha256:[0-9a-f]{64})?)""", re.IGNORECASE

@@ -11,9 +11,9 @@ from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from pulumi.runtime import rpc
 
-from codegen.blocks import program
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import requests
+from tools.blocks import program
 
 SETTINGS = {"gcp:project": "my-project", "p:registry": '{"auths": {}}'}
 """The settings that programs of pages read."""

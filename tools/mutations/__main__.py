@@ -2,7 +2,7 @@
 
     python -m tools.mutations FILE
 
-One run of all tests, on code that notes who arrives at each line, says which tests to try. Then
+One run of all tests, on code that notes who arrives at each line, shows which tests to try. Then
 each line is broken alone, and tests that arrive at it are run, tier by tier, until one fails. All
 happens in a copy of HEAD. FILE keeps what is known: an interrupted run goes on from there.
 """
@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tools import ROOT
 from tools.mutations.breaks import Break, draw
 
-CHECKOUT = Path(__file__).parents[2]
 TIERS = ("test=not test_all and not trial", "test-all=test_all and not trial")
 """The tiers, by their target of make, each with an expression over the tests' marks."""
 _TIMES = itertools.count(int(time.time()))
@@ -68,10 +68,10 @@ def main() -> None:
 
 @contextmanager
 def copy_of_head() -> Iterator[Path]:
-    """Check HEAD out into a folder of its own, with its own environment."""
+    """Check HEAD out into a separate folder, with its own environment."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "checkout"
-        subprocess.run(["git", "clone", "-q", str(CHECKOUT), str(root)], check=True)
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(root)], check=True)
         subprocess.run(["make", ".venv/.ready-dev"], cwd=root, check=True, capture_output=True)
         yield root
 
@@ -95,11 +95,11 @@ def arrivals(root: Path, breaks: Sequence[Break], workers: str) -> dict[str, lis
     for path, source in sources.items():
         write(root / path, source)
     (root / NOTES).unlink()
-    found: dict[str, set[str]] = {}
+    arriving: dict[str, set[str]] = {}
     for line in log.read_text().splitlines():
         number, _, test = line.partition("\t")
-        found.setdefault(number, set()).add(test)
-    return {number: sorted(tests - {""}) for number, tests in found.items()}
+        arriving.setdefault(number, set()).add(test)
+    return {number: sorted(tests - {""}) for number, tests in arriving.items()}
 
 
 def noticed(

@@ -3,7 +3,7 @@
     python -m tools.verdicts BEFORE [AFTER]
 
 The cases are the manifests and golden programs of this checkout, and seeded edits of them. Each
-commit judges them in a process of its own. If anything differs, it is printed, and the exit code
+commit judges them in a separate process. If anything differs, it is printed, and the exit code
 is 1.
 """
 
@@ -17,9 +17,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools import ROOT
 from tools.verdicts.cases import cases
 
-CHECKOUT = Path(__file__).parents[2]
 JUDGING = Path(__file__).parent / "judging.py"
 
 
@@ -39,7 +39,7 @@ def main() -> int:
         counts = (options.documents, options.pools, options.programs)
         given = folder / "cases"
         with given.open("w") as file:
-            for case in cases(CHECKOUT, options.seed, *counts):
+            for case in cases(ROOT, options.seed, *counts):
                 file.write(json.dumps(case) + "\n")
         roots = [_checkout(options.before, folder), _checkout(options.after, folder)]
         judging = [_start(root, given, folder / f"judged{n}") for n, root in enumerate(roots)]
@@ -51,10 +51,10 @@ def main() -> int:
 def _checkout(commit: str | None, folder: Path) -> Path:
     """Return a folder with the files of a commit, or this checkout for none."""
     if commit is None:
-        return CHECKOUT
+        return ROOT
     root = folder / commit.replace("/", "-")
     root.mkdir()
-    archive = ["git", "-C", str(CHECKOUT), "archive", commit, "components"]
+    archive = ["git", "-C", str(ROOT), "archive", commit, "components"]
     with subprocess.Popen(archive, stdout=subprocess.PIPE) as listed:
         subprocess.run(["tar", "-x", "-C", str(root)], stdin=listed.stdout, check=True)
     return root
@@ -75,7 +75,8 @@ def _lines(judged: Path) -> Iterator[dict[str, str]]:
 
 def _tell(before: Iterator[dict[str, str]], after: Iterator[dict[str, str]], shown: int) -> int:
     """Print how the judgements differ, and return the exit code."""
-    count, differing = 0, 0
+    count = 0
+    differing = 0
     for old, new in zip(before, after, strict=True):
         count += 1
         if old == new:

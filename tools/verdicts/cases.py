@@ -16,7 +16,7 @@ _NUMBERS = (0, 1, 2, 3, 8, 64, 1000)
 
 
 class Case(NamedTuple):
-    """What one commit judges at once."""
+    """Manifests or a program that a commit judges at once."""
 
     name: str
     is_program: bool
@@ -91,7 +91,7 @@ def _edit(parts: list[Any], chance: random.Random) -> None:
     elif isinstance(value, int):
         holder[key] = chance.choice(_NUMBERS)
     elif isinstance(value, str):
-        same = [copy.deepcopy(other[name]) for other, name in places if name == key]
+        same = [copy.deepcopy(part[name]) for part, name in places if name == key]
         holder[key] = chance.choice([*same, value + "x", ""])
     elif isinstance(value, list) and value:
         value.append(copy.deepcopy(chance.choice(value)))

@@ -11,10 +11,10 @@ from ml_foundations.planning.verdict.verdicts import Verdict
 from pulumi import ResourceOptions, RunError
 from pulumi_kubernetes import Provider
 
-from codegen.blocks import check, pages, program
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import requests
 from tests.support.programs import prove, run
+from tools.blocks import check, pages, program
 
 PROGRAMS = [page for page in pages() if program(page.read_text()).strip()]
 WRITING = CHECKOUT / "docs" / "writing-a-program.md"

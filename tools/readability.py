@@ -1,7 +1,7 @@
 """Measure how readable code and pages are, or check them: ``make lint`` runs the check.
 
-    python -m codegen.readability [FOLDER ...]    print the measures of folders
-    python -m codegen.readability --check         print what STYLE.md forbids, and fail
+    python -m tools.readability [FOLDER ...]    print the measures of folders
+    python -m tools.readability --check         print what STYLE.md forbids, and fail
 
 Idioms are counted by sentence, in pages (without code, tables and generated parts), in docstrings
 and in messages (text of four words or more).
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from codegen import ROOT
+from tools import ROOT, plain_code
 
 WIDTH = 100
 LONGEST_TEST_NAME = 60
@@ -26,7 +26,7 @@ GENERATED_PAGES = ("docs/components/", "tests/", "benchmarks/results")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OPENINGS = re.compile(r"(What|Whether|Why|How|Where|Which|That|Whose|Who)\b")
-_IDIOMS = yaml.load((ROOT / "codegen" / "idioms.yaml").read_text(), yaml.CSafeLoader)
+_IDIOMS = yaml.load((ROOT / "tools" / "idioms.yaml").read_text(), yaml.CSafeLoader)
 _IDIOM = re.compile("|".join(f"(?:{row['pattern']})" for row in _IDIOMS))
 _COMMENT = re.compile(r"^\s*#|\s{2}# ")
 _NOT_PROSE = re.compile(
@@ -202,7 +202,8 @@ def _words(page: Path) -> int:
 def violations() -> Iterator[str]:
     """Yield what STYLE.md forbids: file, line, what it is and what to write."""
     for module in map(
-        Module.read, files(["components", ":(glob)stacks/*.py", "policy", "codegen"], ".py")
+        Module.read,
+        files(["components", ":(glob)stacks/*.py", "policy", "codegen", "tools"], ".py"),
     ):
         for line, text in module.openings():
             if OPENINGS.match(text):
@@ -210,6 +211,9 @@ def violations() -> Iterator[str]:
                 yield f"{module.file}:{line}: begin the docstring with a verb or a noun: {start}"
         for line in sorted(module.nested_comprehensions()):
             yield f"{module.file}:{line}: name the inner comprehension of a nested one"
+        if str(module.file.relative_to(ROOT)).startswith(plain_code.CLEAN):
+            for line, problem in plain_code.violations(module.tree):
+                yield f"{module.file}:{line}: {problem}"
         yield from map(_idiom_violation, module.sentences())
     for test in files(["tests"], ".py"):
         for name in re.findall(r"def (test_\w+)", test.read_text()):

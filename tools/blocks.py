@@ -1,4 +1,4 @@
-"""Check the types in the Python blocks of the pages: ``python -m codegen.blocks``.
+"""Check the types in the Python blocks of the pages: ``python -m tools.blocks``.
 
 A page is one program: its blocks in their order. A block may use names of the blocks above it.
 A page defines further names in a hidden block, which is an HTML comment:
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from textwrap import dedent
 
-from codegen import ROOT
+from tools import ROOT
 
 BLOCK = re.compile(
     r"^( *)(?:```python\n(.*?)^\1```|<!-- python\n(.*?)^\1-->)$", re.MULTILINE | re.DOTALL

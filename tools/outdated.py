@@ -1,4 +1,4 @@
-"""List images, charts and prices that were checked long ago: ``python -m codegen.outdated``."""
+"""List images, charts and prices that were checked long ago: ``python -m tools.outdated``."""
 
 import csv
 from datetime import date, timedelta
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ml_foundations.catalog.tables import rows
 
-from codegen import ROOT
+from tools import ROOT
 
 MOST_AGE = timedelta(days=90)
 """The age of a check after which an entry is listed."""
@@ -31,19 +31,19 @@ class Version(NamedTuple):
 
 def versions() -> list[Version]:
     """Return the images and charts of the package, stacks, examples and docs."""
-    with (ROOT / "codegen" / "images.csv").open(newline="") as file:
+    with (ROOT / "tools" / "images.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [Version(**{**row, "checked": date.fromisoformat(row["checked"])}) for row in rows]
 
 
 def prices() -> list[Version]:
     """Return the tables of prices, one for each source and date."""
-    found: set[tuple[str, str, str]] = set()
+    tables: set[tuple[str, str, str]] = set()
     for table in ("prices.csv", "charges.csv"):
-        found.update((table, row["source"], row["source_date"]) for row in rows(table))
+        tables.update((table, row["source"], row["source_date"]) for row in rows(table))
     return [
         Version(table, "", "", date.fromisoformat(checked), source, "")
-        for table, source, checked in sorted(found)
+        for table, source, checked in sorted(tables)
     ]
 
 
@@ -56,11 +56,11 @@ def outdated(today: date) -> list[Version]:
 
 def main() -> None:
     """Print a line for each outdated entry."""
-    found = outdated(date.today())
-    for entry in found:
+    entries = outdated(date.today())
+    for entry in entries:
         name = f"{entry.name} {entry.version}".rstrip()
         print(f"{name}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(" ."))
-    if not found:
+    if not entries:
         print(f"every image, chart and price was checked in the last {MOST_AGE.days} days")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen import screenshot
+from tools import screenshot
 
 BROWSER = next(filter(None, map(screenshot.shutil.which, screenshot.BROWSERS)), None)
 

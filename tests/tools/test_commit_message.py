@@ -2,7 +2,7 @@
 
 import pytest
 
-from codegen.commit_message import problems
+from tools.commit_message import problems
 
 GOOD = (
     "rehearsal: restart kwok after a missed pod\n\nA pod stayed pending.\nIts node had no label.\n"

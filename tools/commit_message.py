@@ -1,6 +1,6 @@
 """Check a commit message, as the ``commit-msg`` hook of ``.pre-commit-config.yaml``.
 
-python -m codegen.commit_message FILE
+python -m tools.commit_message FILE
 """
 
 import re
@@ -10,7 +10,8 @@ from pathlib import Path
 
 SUBJECT = re.compile(r"[a-z]+: [a-z]\S*( \S+)+")
 LONGEST_SUBJECT = 72
-FEWEST_BODY_LINES, MOST_BODY_LINES = 2, 6
+FEWEST_BODY_LINES = 2
+MOST_BODY_LINES = 6
 
 
 def problems(message: str) -> Iterator[str]:
@@ -32,8 +33,8 @@ def problems(message: str) -> Iterator[str]:
 
 def main() -> None:
     """Print the problems of the message in the file that the argument names, and fail if any."""
-    found = list(problems(Path(sys.argv[1]).read_text()))
-    sys.exit("\n".join(f"commit message: {problem}" for problem in found) if found else 0)
+    violations = list(problems(Path(sys.argv[1]).read_text()))
+    sys.exit("\n".join(f"commit message: {problem}" for problem in violations) if violations else 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draw docs/images/report.png: the top of the page of a rehearsal of dev.
 
-    make up && .venv/bin/python -m codegen.screenshot [PAGE]
+    make up && .venv/bin/python -m tools.screenshot [PAGE]
 
 The page differs with every rehearsal, so nothing checks that the picture is current.
 """
@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from codegen import ROOT
+from tools import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1000, 470
+WIDTH = 1000
+HEIGHT = 470
 """They end after the nodes and their GPUs."""
 
 
