@@ -21,8 +21,15 @@ from ml_foundations.planning.api_server.pod_security import violations
 from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.workloads import template_paths, workload_kinds
 
-Violation = tuple[Manifest, str, str]
-"""The object, the path of the field, and what is wrong with it."""
+
+class Violation(NamedTuple):
+    """A field that breaks a guard rule."""
+
+    item: Manifest
+    path: str
+    problem: str
+
+
 Check = Callable[[list[Manifest]], Iterator[Violation]]
 
 POD_KINDS = workload_kinds() - {"JobSet"}
@@ -108,7 +115,7 @@ def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
                 tag = image.rpartition("/")[2].partition(":")[2]
                 if tag in ("", "latest"):
                     shown = "the tag latest" if tag else "no tag"
-                    yield pods.item, f"{path}.image", f"{image} has {shown}"
+                    yield Violation(pods.item, f"{path}.image", f"{image} has {shown}")
 
 
 @guard(f"Leave the toleration of {labels.GPU_TAINT_KEY} out.")
@@ -120,7 +127,7 @@ def cpu_pods_off_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
         for index, toleration in enumerate(items(pods.spec, "tolerations")):
             if toleration.get("key") in (None, labels.GPU_TAINT_KEY):
                 path = f"{pods.path}.tolerations[{index}]"
-                yield pods.item, path, "tolerates the GPU taint and asks for no GPU"
+                yield Violation(pods.item, path, "tolerates the GPU taint and asks for no GPU")
 
 
 @guard("Set activeDeadlineSeconds.")
@@ -131,7 +138,9 @@ def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
         job_spec = section(pods.item, *path.split("."))
         of_job, of_pods = map(_deadline, (job_spec, pods.spec))
         if pods.gpus and of_job is None and of_pods is None:
-            yield pods.item, f"{path}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
+            yield Violation(
+                pods.item, f"{path}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
+            )
 
 
 def _deadline(spec: Manifest) -> object:
@@ -144,7 +153,7 @@ def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
     for item in objects:
         ttl = section(item, "spec").get("ttlSecondsAfterFinished")
         if item["kind"] == "Job" and ttl is not None:
-            yield item, "spec.ttlSecondsAfterFinished", "the Job deletes itself"
+            yield Violation(item, "spec.ttlSecondsAfterFinished", "the Job deletes itself")
 
 
 @guard("Leave activeDeadlineSeconds out.", mandatory=True)
@@ -153,7 +162,7 @@ def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     for pods in pods_of(objects, *SERVERS):
         if _deadline(pods.spec) is not None:
             path = f"{pods.path}.activeDeadlineSeconds"
-            yield pods.item, path, "pods of a server end when it passes"
+            yield Violation(pods.item, path, "pods of a server end when it passes")
 
 
 @guard("Add a readinessProbe.")
@@ -163,7 +172,7 @@ def server_probes(objects: list[Manifest]) -> Iterator[Violation]:
         has_probe = any(container.get("readinessProbe") for _, container in pods.containers)
         if pods.gpus and not has_probe:
             path = f"{pods.path}.containers[0].readinessProbe"
-            yield pods.item, path, "no container has a readiness probe"
+            yield Violation(pods.item, path, "no container has a readiness probe")
 
 
 @guard("Add a PodDisruptionBudget that selects its pods.")
@@ -175,7 +184,9 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
         if item["kind"] not in SERVERS or not isinstance(replicas, int | float) or replicas < 2:
             continue
         if not any(_covers(budget, item) for budget in budgets):
-            yield item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
+            yield Violation(
+                item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
+            )
 
 
 def _covers(budget: Manifest, server: Manifest) -> bool:
@@ -195,9 +206,11 @@ def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
         path = f"{pods.path}.volumes"
         mounted = _shared_memory_of(pods)
         if not any(volume.get("medium") == "Memory" for volume in mounted):
-            yield pods.item, path, "several GPUs and no memory-backed /dev/shm"
+            yield Violation(pods.item, path, "several GPUs and no memory-backed /dev/shm")
         elif not all(volume.get("sizeLimit") for volume in mounted):
-            yield pods.item, path, "/dev/shm has no sizeLimit: it may fill the node's memory"
+            yield Violation(
+                pods.item, path, "/dev/shm has no sizeLimit: it may fill the node's memory"
+            )
 
 
 def _shared_memory_of(pods: Pods) -> list[Manifest]:
@@ -218,7 +231,9 @@ def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs on Spot VMs name their checkpoints: such a VM stops with half a minute's notice."""
     for pods in pods_of(objects, "Job", "CronJob", "Pod"):
         if pods.gpus and _takes_spot(pods.spec) and CHECKPOINT not in annotations_of(pods.template):
-            yield pods.item, f"{pods.path}.nodeSelector", "runs on Spot VMs and names no checkpoint"
+            yield Violation(
+                pods.item, f"{pods.path}.nodeSelector", "runs on Spot VMs and names no checkpoint"
+            )
 
 
 @guard(f"Put requests.{labels.GPU_RESOURCE} under quota.")
@@ -233,7 +248,7 @@ def gpu_quota(objects: list[Manifest]) -> Iterator[Violation]:
         namespace = namespace_of(pods.item)
         if pods.gpus and namespace not in limited:
             message = f"no quota for GPUs in the namespace {namespace}"
-            yield pods.item, f"{pods.path}.containers", message
+            yield Violation(pods.item, f"{pods.path}.containers", message)
 
 
 @guard("Leave it out, or run it in a separate namespace that says privileged.", mandatory=True)
@@ -247,7 +262,9 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
             for path, problem, _ in violations({"enforce": "baseline"}, pods.template):
-                yield pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {problem}"
+                yield Violation(
+                    pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {problem}"
+                )
 
 
 @guard("Leave it out: the device plugin sets it.", mandatory=True)
@@ -257,7 +274,9 @@ def visible_devices(objects: list[Manifest]) -> Iterator[Violation]:
         for path, container in pods.containers:
             for index, entry in enumerate(items(container, "env")):
                 if entry.get("name") == "NVIDIA_VISIBLE_DEVICES":
-                    yield pods.item, f"{path}.env[{index}]", "sets NVIDIA_VISIBLE_DEVICES"
+                    yield Violation(
+                        pods.item, f"{path}.env[{index}]", "sets NVIDIA_VISIBLE_DEVICES"
+                    )
 
 
 @guard("Start the pool at 0.")
@@ -268,7 +287,7 @@ def idle_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
             scaling = section(item, "autoscaling")
             least = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
             if isinstance(least, int | float) and least > 0:
-                yield item, "autoscaling", f"at least {int(least)} GPU nodes at any time"
+                yield Violation(item, "autoscaling", f"at least {int(least)} GPU nodes at any time")
 
 
 def _takes_spot(spec: Manifest) -> bool:

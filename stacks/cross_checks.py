@@ -22,8 +22,7 @@ from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, WEIGHTS
-from ml_foundations.storage.volume import DEFAULT_CLASS, VolumeSpec
-from ml_foundations.tenancy.training_queue import Queues
+from ml_foundations.storage.volume import DEFAULT_CLASS
 from ml_foundations.workloads.model_cache import ModelCacheSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
@@ -63,7 +62,8 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
             for check in _WORKLOAD_CHECKS:
                 yield check(path, workload, team, settings)
         for name, volume in team.volumes.items():
-            yield _volume_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
+            path = f"teams.{team_name}.volumes.{name}"
+            yield _class_errors(path, volume.class_name, settings)
         for name, cache in team.model_caches.items():
             yield _cache_errors(f"teams.{team_name}.modelCaches.{name}.size", cache, settings)
         for name, job in team.train_jobs.items():
@@ -272,7 +272,13 @@ def _queue_errors(
 ) -> Iterator[tuple[str, str]]:
     queues = settings.training_queue
     yield from _queue_name_errors(path, workload, team, settings)
-    yield from _topology_errors(path, workload, queues)
+    for argument, level in workload.topology_levels:
+        field = to_camel(argument)
+        if not queues.topology:
+            reason = f"asks for the level {level}, but trainingQueue.topology has none; add it"
+            yield f"{path}.{field}", reason
+        elif level_label(level) not in map(level_label, queues.topology):
+            yield f"{path}.{field}", not_among(level, "level", queues.topology)
     if isinstance(workload, ServerSpec) and workload.queue is not None and queues.install:
         most = queues.ready_seconds
         needed = workload.load_seconds + NEW_NODE_SECONDS
@@ -295,18 +301,6 @@ def _flavor_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in settings.training_queue.flavors:
         if name not in known:
             yield f"trainingQueue.flavors.{name}", not_among(name, "GPU pool", known)
-
-
-def _topology_errors(
-    path: str, workload: WorkloadSpec, queues: Queues
-) -> Iterator[tuple[str, str]]:
-    for argument, level in workload.topology_levels:
-        field = to_camel(argument)
-        if not queues.topology:
-            reason = f"asks for the level {level}, but trainingQueue.topology has none; add it"
-            yield f"{path}.{field}", reason
-        elif level_label(level) not in map(level_label, queues.topology):
-            yield f"{path}.{field}", not_among(level, "level", queues.topology)
 
 
 def _shard_errors(
@@ -355,10 +349,6 @@ _WORKLOAD_CHECKS = (
     _gpu_errors,
     _fabric_errors,
 )
-
-
-def _volume_errors(path: str, volume: VolumeSpec, settings: Settings) -> Iterator[tuple[str, str]]:
-    yield from _class_errors(path, volume.class_name, settings)
 
 
 def _cache_errors(

@@ -1,7 +1,7 @@
 """A team in a stack file: the one table of what it can have."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import ComponentSpec
@@ -25,6 +25,17 @@ from ml_foundations.workloads.train_job import TrainJobSpec
 from ml_foundations.workloads.training_job import TrainingJobSpec
 from ml_foundations.workloads.training_runtime import TrainingRuntimeSpec
 from pydantic.alias_generators import to_camel
+
+S = TypeVar("S", bound=ComponentSpec)
+
+
+class Entry(NamedTuple, Generic[S]):
+    """A component in the section of a team."""
+
+    section: str
+    """The key of its section in the file."""
+    name: str
+    spec: S
 
 
 class Team(Tenancy):
@@ -66,21 +77,21 @@ class Team(Tenancy):
     """Addresses of model servers, by name. `servers` has names of `inferenceServices`."""
 
     @property
-    def components(self) -> list[tuple[str, str, ComponentSpec]]:
-        """Key of the section, name and arguments of every component."""
-        components: list[tuple[str, str, ComponentSpec]] = []
+    def components(self) -> list[Entry[ComponentSpec]]:
+        """Every component of the team."""
+        components: list[Entry[ComponentSpec]] = []
         for key in SECTIONS:
             for name, spec in getattr(self, key).items():
-                components.append((to_camel(key), name, spec))
+                components.append(Entry(to_camel(key), name, spec))
         return components
 
     @property
-    def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
-        """Section, name and arguments of every workload."""
-        workloads: list[tuple[str, str, WorkloadSpec]] = []
+    def workloads(self) -> list[Entry[WorkloadSpec]]:
+        """Every workload of the team."""
+        workloads: list[Entry[WorkloadSpec]] = []
         for section, name, spec in self.components:
             if isinstance(spec, WorkloadSpec):
-                workloads.append((section, name, spec))
+                workloads.append(Entry(section, name, spec))
         return workloads
 
     @staticmethod

@@ -77,7 +77,6 @@ class Proof:
         existing_node_pools: Sequence[Resource] = (),
         require_digests: bool = False,
         kinds: str | None = None,
-        **renamed: Any,
     ) -> None:
         """Start to collect the declared resources.
 
@@ -95,10 +94,8 @@ class Proof:
             require_digests: Whether to warn about images without a digest.
             kinds: The folder with files that describe your kinds, from the folder in which the
                 program runs. The default is that of the variable ML_FOUNDATIONS_KINDS.
-            renamed: The former names accepted, places and existing, until 0.2.
 
         Raises:
-            TypeError: An argument is unknown.
             ValueError: The budget is not a number.
             SystemExit: A file in ``kinds`` is invalid, or there is no such folder.
         """
@@ -106,16 +103,10 @@ class Proof:
             self._note("kinds.json", str(Path(kinds).absolute()))
         if self.judges:
             kind_files.user_kinds() if kinds is None else kind_files.use(kinds)
-        given: dict[str, Any] = {
-            "accepted_rules": accepted_rules,
-            "locations": locations,
-            "existing_node_pools": existing_node_pools,
-            **_by_new_names(renamed),
-        }
-        self._accepted = dict(given["accepted_rules"] or {})
+        self._accepted = dict(accepted_rules or {})
         self._monthly_budget = None if monthly_budget is None else _amount(monthly_budget)
-        self._locations: Mapping[str, str] = given["locations"] or {}
-        self._existing: Sequence[Resource] = given["existing_node_pools"]
+        self._locations: Mapping[str, str] = locations or {}
+        self._existing: Sequence[Resource] = existing_node_pools
         self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._lines: list[str] = []
@@ -364,21 +355,6 @@ class Proof:
 
 _OPEN_RULES = ("beyond-planning", "unknown-value")
 """The rules of findings that a value may decide which is known only after its registration."""
-_NEW_NAMES = {
-    "accepted": "accepted_rules",
-    "places": "locations",
-    "existing": "existing_node_pools",
-}
-
-
-def _by_new_names(renamed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with former names under their names of today, with a warning for each."""
-    for name in renamed:
-        if name not in _NEW_NAMES:
-            raise TypeError(f"Proof has no argument {name}")
-        new = f"{_NEW_NAMES[name]}. The former name works until 0.2"
-        pulumi.log.warn(printable.line(f"Proof: {name} is called {new}"))
-    return {_NEW_NAMES[name]: value for name, value in renamed.items()}
 
 
 def _amount(dollars: Decimal | int | float | str) -> Decimal:

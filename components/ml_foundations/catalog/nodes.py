@@ -5,7 +5,7 @@ For the proof at preview and for the rehearsal.
 
 from ml_foundations.catalog.machine_types import with_suffix
 from ml_foundations.catalog.operator_nodes import CUDA, DRIVER, Operator, Sharing
-from ml_foundations.catalog.pools import PoolGpu, PoolTraits
+from ml_foundations.catalog.pools import PoolTraits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 
@@ -104,19 +104,14 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
     if pool.gpu:
         published[labels.GKE_ACCELERATOR] = pool.gpu.type
         published[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
-        if pool.is_gke_managed:
-            published |= _managed_gpu_labels(pool.gpu)
-    return published
-
-
-def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
-    """Return GKE's labels about driver, partitions and sharing, if GKE manages them."""
-    published = {labels.GKE_GPU_DRIVER_VERSION: (gpu.driver_version or "DEFAULT").lower()}
-    if gpu.partition_size:
-        published[labels.GKE_PARTITION_SIZE] = gpu.partition_size
-    if gpu.sharing_strategy:
-        published[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
-        published[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
+    if pool.gpu and pool.is_gke_managed:
+        gpu = pool.gpu
+        published[labels.GKE_GPU_DRIVER_VERSION] = (gpu.driver_version or "DEFAULT").lower()
+        if gpu.partition_size:
+            published[labels.GKE_PARTITION_SIZE] = gpu.partition_size
+        if gpu.sharing_strategy:
+            published[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
+            published[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
     return published
 
 

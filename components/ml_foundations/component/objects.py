@@ -106,7 +106,18 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
             _fill(result, name, argument, component)
         else:
             result.errors.append((name, _wrong_type(argument, value)))
-    _expand_nested(spec, result)
+    for name, nested in nested_specs(spec):
+        value = result.args.get(name)
+        if not isinstance(value, list):
+            continue
+        result.args[name] = items = list(cast("list[Any]", value))
+        for index, item in enumerate(items):
+            if isinstance(item, Mapping):
+                inner = expanded(nested, cast("Mapping[str, Any]", item))
+                items[index] = inner.args
+                result.sources += inner.sources
+                for field, reason in inner.errors:
+                    result.errors.append((f"{name}[{index}].{field}", reason))
     return result
 
 
@@ -143,24 +154,6 @@ def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any
         elif target not in argument.defaults:
             reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
             result.errors.append((target, reason))
-
-
-def _expand_nested(spec: type[Spec], result: Expansion) -> None:
-    for name, nested in nested_specs(spec):
-        value = result.args.get(name)
-        if isinstance(value, list):
-            result.args[name] = items = list(cast("list[Any]", value))
-            for index, item in enumerate(items):
-                items[index] = _expanded_item(nested, item, f"{name}[{index}]", result)
-
-
-def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) -> Any:
-    if not isinstance(item, Mapping):
-        return item
-    inner = expanded(nested, cast("Mapping[str, Any]", item))
-    result.sources += inner.sources
-    result.errors += [(f"{path}.{field}", reason) for field, reason in inner.errors]
-    return inner.args
 
 
 @cache

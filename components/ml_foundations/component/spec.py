@@ -104,10 +104,9 @@ class ComponentSpec(Spec):
     @override
     def _all_errors(self) -> Iterator[tuple[str, str]]:
         yield from super()._all_errors()
-        if overrides := getattr(self, "overrides", {}):
-            yield from self._override_errors(overrides)
-
-    def _override_errors(self, overrides: Overrides) -> Iterator[tuple[str, str]]:
+        overrides: Overrides = getattr(self, "overrides", {})
+        if not overrides:
+            return
         versions = self.model_copy(update={"overrides": {}}).overridable_kinds()
         errors: list[tuple[str, str]] = []
         for kind, fields in overrides.items():

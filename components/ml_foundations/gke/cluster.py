@@ -155,7 +155,13 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             reason = "are needed: the public endpoint refuses every address that is not listed"
             yield "authorized_networks", reason
         if self.multi_tier_checkpointing:
-            yield from self._checkpoint_errors()
+            if not self.gcs_fuse:
+                yield "gcs_fuse", "is false, and multi_tier_checkpointing copies to buckets; set it"
+            version = self.kubernetes_version
+            if begins_before({"minMasterVersion": version}, CHECKPOINTS_SINCE):
+                needs = f"multi_tier_checkpointing needs {CHECKPOINTS_SINCE}"
+                reason = f"is {version}, and {needs}; raise it, or leave it out"
+                yield "kubernetes_version", reason
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
@@ -165,14 +171,6 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
                 reason = f"is {self.secrets_key}; write {form}: a key in the cluster's region"
                 yield "secrets_key", reason
-
-    def _checkpoint_errors(self) -> Iterator[tuple[str, str]]:
-        if not self.gcs_fuse:
-            yield "gcs_fuse", "is false, and multi_tier_checkpointing copies to buckets; set it"
-        version = self.kubernetes_version
-        if begins_before({"minMasterVersion": version}, CHECKPOINTS_SINCE):
-            reason = f"is {version}, and multi_tier_checkpointing needs {CHECKPOINTS_SINCE}"
-            yield "kubernetes_version", f"{reason}; raise it, or leave it out"
 
     def _node_account_errors(self) -> Iterator[tuple[str, str]]:
         try:

@@ -166,13 +166,18 @@ class GpuNodePoolSpec(GpuNetworkSpec):
         no_such_gpus = list(self._gpu_errors())
         yield from no_such_gpus
         yield from super().errors()
-        yield from self._socket_errors()
+        if self.fast_socket and not self.uses_gvnic:
+            yield "fast_socket", "needs gvnic, and so the image cos"
         yield from self._driver_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
             reason = f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
             yield "labels", reason
-        if not no_such_gpus:
-            yield from self._partition_errors()
+        if no_such_gpus or self.mig_partition in (None, *self.model.mig_profiles):
+            return
+        profiles = ", ".join(self.model.mig_profiles)
+        known = f"it can be cut into {profiles}" if profiles else "it cannot be partitioned"
+        reason = f"is {self.mig_partition}, but the GPU is {self.model.product}: {known}"
+        yield "mig_partition", reason
 
     def _gpu_errors(self) -> Iterator[tuple[str, str]]:
         """Yield why nodes of the machine type cannot have these GPUs."""
@@ -189,8 +194,8 @@ class GpuNodePoolSpec(GpuNetworkSpec):
             yield "gpu", str(error)
             return
         if machine.gpu is None and not machine.takes_gpus:
-            fix = "use a CpuNodePool, or choose a machine type with GPUs"
-            yield "machine_type", f"{machine.name} has no GPU; {fix}"
+            reason = "has no GPU; use a CpuNodePool, or choose a machine type with GPUs"
+            yield "machine_type", f"{machine.name} {reason}"
             return
         if machine.takes_gpus and not (gpu and gpus):
             yield "machine_type", f"{machine.name} accepts attached GPUs; set gpu and gpus"
@@ -213,34 +218,27 @@ class GpuNodePoolSpec(GpuNetworkSpec):
             return "names GPUs that pods share; set sharing"
         return None
 
-    def _socket_errors(self) -> Iterator[tuple[str, str]]:
-        if self.fast_socket and not self.uses_gvnic:
-            yield "fast_socket", "needs gvnic, and so the image cos"
-
     def _driver_errors(self) -> Iterator[tuple[str, str]]:
         if self.driver == "operator" and self.image == "cos":
-            fix = "set it to ubuntu, or change driver"
-            yield "image", f"is cos, for which the operator has no driver; {fix}"
+            reason = (
+                "is cos, for which the operator has no driver; set it to ubuntu, or change driver"
+            )
+            yield "image", reason
         if self.driver == "latest" and self.image == "ubuntu":
             yield "driver", "is latest, which GKE has for the image cos only; set it to default"
         if self.driver == "operator" and self.secure_boot:
             reason = "is true, but the operator's driver is not signed for it; change driver"
             yield "secure_boot", reason
         if self.dra and self.is_managed:
-            reason = "but GKE installs no driver if GPUs are claimed"
-            yield "driver", f"is {self.driver}, {reason}; set it to operator or installer"
+            reason = (
+                "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
+            )
+            yield "driver", f"is {self.driver}, {reason}"
         reason = f"is for GPUs that GKE advertises, and driver is {self.driver}: set"
         if self.mig_partition and not self.is_managed:
             yield "mig_partition", f"{reason} mig of GpuOperator"
         if self.sharing and not self.is_managed:
             yield "sharing", f"{reason} device_plugin.sharing of GpuOperator"
-
-    def _partition_errors(self) -> Iterator[tuple[str, str]]:
-        gpu = self.model
-        if self.mig_partition is not None and self.mig_partition not in gpu.mig_profiles:
-            profiles = ", ".join(gpu.mig_profiles)
-            known = f"it can be cut into {profiles}" if profiles else "it cannot be partitioned"
-            yield "mig_partition", f"is {self.mig_partition}, but the GPU is {gpu.product}: {known}"
 
     @override
     def children(self) -> Iterator[ChildResource]:

@@ -52,15 +52,11 @@ def _escaped(given: str) -> str:
     # A space is the only separator that is printable.
     if given.isprintable() and given.isascii():
         return given
-    return "".join(char if _is_visible(char) else _shown(char) for char in given)
-
-
-def _is_visible(char: str) -> bool:
-    return char.isprintable() and not _INVISIBLE.match(char)
-
-
-def _shown(char: str) -> str:
-    return char.encode("unicode_escape").decode()
+    escaped: list[str] = []
+    for char in given:
+        is_visible = char.isprintable() and not _INVISIBLE.match(char)
+        escaped.append(char if is_visible else char.encode("unicode_escape").decode())
+    return "".join(escaped)
 
 
 def as_json(value: Any, **options: Any) -> str:

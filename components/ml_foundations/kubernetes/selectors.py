@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -70,21 +70,30 @@ def required_node_affinity(spec: Manifest) -> Manifest | None:
     return section(spec, "affinity", "nodeAffinity").get(REQUIRED)
 
 
-def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, Any], bool]]:
-    """Return the requirements that a node does not meet, their labels, and whether it is certain.
+class Unmet(NamedTuple):
+    """A requirement of a term that a node does not meet."""
+
+    requirement: Manifest
+    labels: Mapping[str, Any]
+    """The node's labels or fields that it is about."""
+    is_certain: bool
+
+
+def unmet(term: Manifest, node: Manifest) -> list[Unmet]:
+    """Return the requirements of a term that a node does not meet.
 
     An empty term, which matches no node, gives an empty requirement.
     """
     expressions = items(term, "matchExpressions")
     fields = items(term, "matchFields")
     if not expressions and not fields:
-        return [({}, {}, True)]
-    violations: list[tuple[Manifest, Mapping[str, Any], bool]] = []
+        return [Unmet({}, {}, is_certain=True)]
+    violations: list[Unmet] = []
     of_fields = {"metadata.name": name_of(node)}
     for requirements, values in ((expressions, labels_of(node)), (fields, of_fields)):
         for requirement in requirements:
             if not (met := _matches(requirement, values)):
-                violations.append((requirement, values, met is not None))
+                violations.append(Unmet(requirement, values, is_certain=met is not None))
     return violations
 
 

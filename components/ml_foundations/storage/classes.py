@@ -269,7 +269,11 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     disks = {**_BUILT_IN, "fast-ssd": fast_ssd, "hyperdisk-ml": ml, **spec.disks}
     classes = {name: _disk_class(disk, spec) for name, disk in disks.items()}
     if spec.dataset_zones:
-        datasets = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
+        # A read-only copy of a snapshot in every zone, under one claim.
+        ml_class = classes["hyperdisk-ml"]
+        parameters = ml_class.parameters | {"enable-multi-zone-provisioning": "true"}
+        zones = spec.dataset_zones
+        datasets = ml_class._replace(parameters=parameters, binding="Immediate", zones=zones)
         slow = ml.model_copy(update={"throughput": _SOURCE_THROUGHPUT, "retain": False})
         classes |= {"datasets": datasets, WEIGHTS: datasets._replace(retain=False)}
         classes[WEIGHTS_SOURCE] = _disk_class(slow, spec)
@@ -297,12 +301,6 @@ def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
     }
     retain = spec.retain if disk.retain is None else disk.retain
     return _StorageClass(PD_CSI, parameters, retain, expands=kind.expands, zones=disk.zones)
-
-
-def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
-    """Return the class of a read-only copy of a snapshot in every zone, under one claim."""
-    parameters = ml.parameters | {"enable-multi-zone-provisioning": "true"}
-    return ml._replace(parameters=parameters, binding="Immediate", zones=zones)
 
 
 def _filestore_class(

@@ -42,7 +42,9 @@ def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildReso
     """Yield the policies, each with one purpose. Each of them allows more connections."""
     for name, policy in yaml_file("tenancy", "network_policies.yaml").items():
         yield _policy(namespace, name, policy)
-    if sources := _sources(network):
+    sources = _pods_of(network.ingress_namespaces) if network.ingress_namespaces else []
+    sources += _blocks(GOOGLE_PROXIES) if network.ingress_load_balancers else []
+    if sources:
         policy = {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]}
         yield _policy(namespace, "ingress", policy)
     if network.internet != "none":
@@ -67,11 +69,6 @@ def _policy(namespace: str, name: str, policy: dict[str, Any]) -> ChildResource:
     spec: dict[str, Any] = {"podSelector": {}, **policy}
     manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
     return ChildResource(f"network-{name}", manifest, depends_on=["namespace"])
-
-
-def _sources(network: TeamNetwork) -> list[dict[str, Any]]:
-    sources = _pods_of(network.ingress_namespaces) if network.ingress_namespaces else []
-    return sources + (_blocks(GOOGLE_PROXIES) if network.ingress_load_balancers else [])
 
 
 def _pods_of(namespaces: list[str]) -> list[dict[str, Any]]:

@@ -142,7 +142,9 @@ def quota_children(
     # A priority cannot change, and its class's name is what pods know.
     fixed = pulumi.ResourceOptions(replace_on_changes=["value"], delete_before_replace=True)
     for key, value in {**dict.fromkeys(quota.gpus_by_model, 0), **priorities}.items():
-        manifest = _priority_class(namespace, key, value)
+        metadata = {"name": priority_class_name(namespace, key)}
+        fields = {"value": value, "description": f"Pods of the team {namespace}."}
+        manifest = api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, **fields)
         yield ChildResource(f"priority-{key}", manifest, options=fixed)
     yield _quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)
     classes = {model: priority_class_name(namespace, model) for model in quota.gpus_by_model}
@@ -166,13 +168,6 @@ def _quota(
     spec = without_none({"hard": dict(hard), "scopeSelector": scope})
     manifest = api_object("v1", "ResourceQuota", {"name": name, "namespace": namespace}, spec=spec)
     return ChildResource(name.removeprefix("team-"), manifest, depends_on=["namespace"])
-
-
-def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
-    metadata = {"name": priority_class_name(namespace, key)}
-    about = f"Pods of the team {namespace}."
-    fields = {"value": value, "description": about}
-    return api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, **fields)
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildResource]:

@@ -81,6 +81,8 @@ def without_fabric(fabric: GpuFabric | None, gpus: int) -> PodFabric:
 def pod_fabric(fabric: GpuFabric) -> PodFabric:
     """Return what a pod needs that uses all GPUs of a node, and the network between the nodes."""
     needs = fabric_pods()[fabric.kind]
+    # Nodes may advertise these networks by NAME.IP alone.
+    unrequested = fabric.networks if by_address_only(fabric.kind) else ()
     return PodFabric(
         annotations=_annotations(fabric, needs),
         daemons=[_daemon(needs.daemon, fabric.kind)] if needs.daemon else [],
@@ -90,7 +92,7 @@ def pod_fabric(fabric: GpuFabric) -> PodFabric:
         capabilities=needs.capabilities,
         script=needs.script,
         claimed=0 if fabric.networks else fabric.gpus_per_node,
-        unrequested=[f"{labels.GKE_NETWORKS}{name}" for name in _addressed_only(fabric)],
+        unrequested=[f"{labels.GKE_NETWORKS}{name}" for name in unrequested],
     )
 
 
@@ -126,11 +128,6 @@ def daemon_errors(
             reason = f"belongs to another plugin than the installed {image_tag(pair.plugin)}"
             fix = f"set the tag {image_tag(pair.daemon)}, or leave the image out"
             yield "pod_overrides.initContainers", f"{image} {reason}; {fix}"
-
-
-def _addressed_only(fabric: GpuFabric) -> Sequence[str]:
-    """Return the networks that nodes may advertise by NAME.IP alone."""
-    return fabric.networks if by_address_only(fabric.kind) else ()
 
 
 def _annotations(fabric: GpuFabric, needs: FabricPod) -> dict[str, str]:

@@ -103,8 +103,11 @@ class InferenceGatewaySpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.proxy_only_cidr is None:
-            fix = "set proxy_only_cidr of the GkeCluster, or the range of an existing subnetwork"
-            yield "proxy_only_cidr", f"is not set, and the proxies need a subnetwork; {fix}"
+            yield (
+                "proxy_only_cidr",
+                "is not set, and the proxies need a subnetwork; "
+                "set proxy_only_cidr of the GkeCluster, or the range of an existing subnetwork",
+            )
         if self.gateway_class == facts.EXTERNAL_CLASS and self.certificate is None:
             reason = "is not set, and an external gateway would serve API keys in plain text"
             yield "certificate", f"{reason}; name a certificate"

@@ -240,10 +240,8 @@ class AwaitedSpec(JobSpec):
         if deadline is not None and (self.checkpoint_seconds or 0) >= deadline:
             reason = f"is {self.checkpoint_seconds}; the whole Job may run {deadline}"
             yield "checkpoint_seconds", reason
-        if self.wait_for_completion:
-            yield from self._wait_errors()
-
-    def _wait_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.wait_for_completion:
+            return
         if self.queue is not None:
             reason = "a queued Job starts when there is room, which may be days; leave one out"
             yield "wait_for_completion", reason

@@ -47,21 +47,17 @@ class Parameter(Spec):
             yield "values", "set either values, or low and high"
         elif self.values == []:
             yield "values", "is empty; add at least one"
-        elif has_range:
-            yield from self._range_errors()
+        elif has_range and (self.low is None or self.high is None):
+            yield "low", "low and high go together; set both"
+        elif self.low is not None and self.high is not None:
+            if self.low >= self.high:
+                yield "low", f"is {self.low:g}, and must be below high ({self.high:g})"
+            if self.scale == "log" and self.low <= 0:
+                yield "low", f"is {self.low:g}, but must be above 0 if scale is log"
         if self.integer and any(
             bound and not bound.is_integer() for bound in (self.low, self.high)
         ):
             yield "integer", "low and high must be whole numbers, too"
-
-    def _range_errors(self) -> Iterator[tuple[str, str]]:
-        if self.low is None or self.high is None:
-            yield "low", "low and high go together; set both"
-            return
-        if self.low >= self.high:
-            yield "low", f"is {self.low:g}, and must be below high ({self.high:g})"
-        if self.scale == "log" and self.low <= 0:
-            yield "low", f"is {self.low:g}, but must be above 0 if scale is log"
 
     def draw(self, source: random.Random) -> Value:
         """Return one value at random."""

@@ -1,7 +1,7 @@
 """The arguments that all workloads have, and which of them contradict each other."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 from typing_extensions import override
@@ -40,6 +40,15 @@ POOL = ObjectArgument(
     {name: name for name in ("gpu", "gpu_fabric", "node_selector", "tolerations")},
 )
 """The node pool of a workload."""
+
+
+class _EmptyVolume(NamedTuple):
+    """An emptyDir that a component adds, mounted in its container."""
+
+    name: str
+    path: str
+    fields: dict[str, Any]
+    """The fields of the emptyDir."""
 
 
 class WorkloadSpec(ComponentSpec):
@@ -294,26 +303,28 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_mounts(self) -> list[dict[str, Any]]:
         """The volumeMounts that the component adds."""
-        made = [{"name": name, "mountPath": path} for name, path, _ in self._empty_volumes()]
+        empty = self._empty_volumes()
+        made = [{"name": volume.name, "mountPath": volume.path} for volume in empty]
         return [*made, *self.fabric.mounts, *files.files_mounts(self.files)]
 
-    def _empty_volumes(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Return the empty volumes that the component adds: name, path and emptyDir fields."""
+    def _empty_volumes(self) -> Iterator[_EmptyVolume]:
+        """Yield the empty volumes that the component adds."""
         # It counts against the container's memory limit, which bounds one without a size.
         memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
         is_mounted = _SHARED_MEMORY_PATH in [mount.path for mount in self.all_mounts]
         if self.shared_memory or (self.fabric.is_used and not is_mounted):
-            yield _SHARED_MEMORY, _SHARED_MEMORY_PATH, without_none(memory)
+            yield _EmptyVolume(_SHARED_MEMORY, _SHARED_MEMORY_PATH, without_none(memory))
         if self.has_home:
-            yield files.HOME_VOLUME, files.HOME, {}
+            yield _EmptyVolume(files.HOME_VOLUME, files.HOME, {})
         if self.has_tmp:
-            yield files.TMP_VOLUME, files.TMP, {}
+            yield _EmptyVolume(files.TMP_VOLUME, files.TMP, {})
 
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
-        empty = self._empty_volumes()
-        made: list[dict[str, Any]] = [{"name": name, "emptyDir": of} for name, _, of in empty]
+        made: list[dict[str, Any]] = []
+        for volume in self._empty_volumes():
+            made.append({"name": volume.name, "emptyDir": volume.fields})
         if config_map := self.files_config_map():
             made.append(files.files_volume(config_map["metadata"]["name"]))
         return [*self.fabric.volumes, *made]

@@ -105,7 +105,13 @@ class SeveralNodesSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         yield from self.peer_name_errors()
-        yield from self._jobset_errors()
+        if self.max_restarts is not None and not self.jobset:
+            yield "max_restarts", "requires jobset: true; for a Job, set backoff_limit"
+        if self.jobset and self.ignore_disruptions:
+            reason = "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
+            yield "ignore_disruptions", reason
+        if self.jobset and self.wait_for_completion:
+            yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
         yield from fabric_errors(self, self.gpu_fabric)
         for index, layer in enumerate(self.topology_slices):
             if self.nodes % layer.size:
@@ -114,15 +120,6 @@ class SeveralNodesSpec(AwaitedSpec):
         last = f"-{self.nodes - 1}"
         of_jobset = f"-{_JOBSET_JOB}-0{last}{_POD_SUFFIX}"
         yield from self.hostname_errors(of_jobset if self.jobset else last)
-
-    def _jobset_errors(self) -> Iterator[tuple[str, str]]:
-        if self.max_restarts is not None and not self.jobset:
-            yield "max_restarts", "requires jobset: true; for a Job, set backoff_limit"
-        if self.jobset and self.ignore_disruptions:
-            reason = "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
-            yield "ignore_disruptions", reason
-        if self.jobset and self.wait_for_completion:
-            yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
 
     @override
     def warnings(self) -> Iterator[str]:

@@ -46,7 +46,6 @@ PAIRS = (
     ("WorkloadPriorityClass", "Job", "p"),
     ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "p"),
     ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "p"),
-    ("PriorityLevelConfiguration", "FlowSchema", "p"),
 )
 """Kinds of which the second names the first by this name."""
 

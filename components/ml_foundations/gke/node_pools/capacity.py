@@ -157,13 +157,6 @@ class CapacitySpec(Spec):
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
         if self.limits == "zone" and self.zones is None:
             yield "zones", "are needed with limits per zone: the size of the pool follows from them"
-        yield from self._purchase_errors()
-        yield from self._reservation_errors()
-        yield from self._flex_start_errors()
-        yield from self._queue_errors()
-        yield from self._placement_errors()
-
-    def _purchase_errors(self) -> Iterator[tuple[str, str]]:
         machine = self.shape
         chosen = self._purchase
         # Most machines are sold as flex-start; the catalog says so only where there is little else.
@@ -172,6 +165,10 @@ class CapacitySpec(Spec):
             field = "machine_type" if chosen == "on-demand" else _field(chosen)
             ways = " or ".join(map(_field, machine.purchase))
             yield field, f"{machine.name} is not sold as {chosen}; set {ways}"
+        yield from self._reservation_errors()
+        yield from self._flex_start_errors()
+        yield from self._queue_errors()
+        yield from self._placement_errors()
 
     @property
     def _purchase(self) -> str:

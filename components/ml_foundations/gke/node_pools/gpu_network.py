@@ -166,10 +166,6 @@ class GpuNetworkSpec(NodePoolSpec):
         if self.additional_networks:
             reason = "are yours, and gpu_network creates some; leave one of them out"
             yield "additional_networks", reason
-        yield from self._node_errors(fabric)
-        yield from self._range_errors(fabric)
-
-    def _node_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
         if self.image_name != "cos":
             yield "image", f"is {self.image_name}, and gpu_network needs cos; leave it out"
         zones = self.zones or []
@@ -177,6 +173,7 @@ class GpuNetworkSpec(NodePoolSpec):
             count = number(len(zones), "zone") if zones else "not set"
             reason = f"but an RDMA network is in one zone; name the zone of {self.shape.name}"
             yield "zones", f"are {count}, {reason}"
+        yield from self._range_errors(fabric)
 
     def _range_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
         field = "gpu_network_cidr"

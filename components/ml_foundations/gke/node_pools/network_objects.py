@@ -66,7 +66,10 @@ def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
         "mtu": spec.fabric and spec.fabric.mtu,
     }
     if is_rdma:
-        network["networkProfile"] = _rdma_profile(spec)
+        # Each zone has its own profile for RDMA over Converged Ethernet.
+        (zone,) = spec.zones or [""]
+        profile = f"/global/networkProfiles/{zone}-vpc-roce"
+        network["networkProfile"] = concat("projects/", spec.project, profile)
     yield cloud_child(suffix, "gcp:compute/network:Network", network, ("selfLink",))
     # A network with an RDMA profile has no firewall rules (cluster-toolkit@104708037,
     # modules/network/gpu-rdma-vpc).
@@ -79,12 +82,6 @@ def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
         }
         type_ = "gcp:compute/firewall:Firewall"
         yield cloud_child(f"{interface.network}-firewall", type_, firewall)
-
-
-def _rdma_profile(spec: GpuNetworkSpec) -> Any:
-    """Return the network profile for RDMA over Converged Ethernet. Each zone has its own."""
-    (zone,) = spec.zones or [""]
-    return concat("projects/", spec.project, f"/global/networkProfiles/{zone}-vpc-roce")
 
 
 def _subnetwork(spec: GpuNetworkSpec, interface: Interface) -> ChildResource:

@@ -189,11 +189,6 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         if grace is not None and not self.spot:
             reason = "is for Spot nodes only; set spot, or leave it out"
             yield "kubelet.shutdown_grace_period_seconds", reason
-        yield from self._upgrade_errors()
-        yield from self._image_errors()
-        yield from self._thread_errors()
-
-    def _upgrade_errors(self) -> Iterator[tuple[str, str]]:
         if self.is_short_lived and self.auto_repair:
             reason = "is true, but flex_start and queued nodes are not repaired; leave it out"
             yield "auto_repair", reason
@@ -203,6 +198,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
             reason = "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
             yield "compact_placement", reason
+        yield from self._image_errors()
+        yield from self._thread_errors()
 
     def _image_errors(self) -> Iterator[tuple[str, str]]:
         if self.gvnic and self.image_name == "ubuntu":

@@ -54,7 +54,6 @@ SINGLE_LINE = _format("a single line that is not blank", 65536, r"(?=.*\S)[^\n\r
 TRIMMED = _format("a text without spaces around it", 32768, r"\S((?s:.)*\S)?")
 
 DNS_LABEL = _format("a DNS label", 63, _LABEL)
-DNS_LABEL_OR_STAR = _format("a DNS label or *", 63, rf"\*|{_LABEL}")
 DNS_LABEL_1035 = _format("a DNS label that begins with a letter", 63, "[a-z]([-a-z0-9]*[a-z0-9])?")
 KIND_NAME = _format(
     "a DNS label of any case that begins with a letter", 63, "[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"
@@ -76,8 +75,6 @@ CERTIFICATE_HOST = _format("a host of a certificate", 253, rf"(\*\.)?{_SUBDOMAIN
 SEARCH_DOMAIN = _format("a search domain", 254, rf"\.|_?{_PART}(\._?{_PART})*\.?")
 ADDRESS = _format("an address", 64, "(?!(?i:::ffff:[0-9]))[0-9a-fA-F:.]+")
 CIDR_TEXT = _format("an address with a prefix", 64, "(?!(?i:::ffff:[0-9.]+))[^/]+/(0|[1-9][0-9]*)")
-IPV4_TEXT = _format("an IPv4 address", 15, r"[0-9]+(\.[0-9]+){3}")
-IPV6_TEXT = _format("an IPv6 address", 64, "[^.]*:.*")
 _OWN = r"0\.0\.0\.0$|127\.|169\.254\.|224\.0\.0\.|::1?$|(?i:fe[89ab].|ff02|::ffff):"
 OTHER_MACHINE = _format("an address of another machine", 64, f"(?!{_OWN}).*")
 
@@ -127,9 +124,6 @@ INNER_FILE = _format(
 )
 CLEAN_URL_PATH = _format(
     "a path without // or /. or %2F", 32768, r"(?!.*(//|/\.\.?(/|$)|%2[fF]))/.*"
-)
-URL_PATH_PATTERN = _format(
-    "a URL path, with or without * at its end", 65536, r"\*|(?!.*//)/[^ *]*((?<=/)\*)?"
 )
 DNS_NAMES_PATH = _format("a path of DNS names", 65536, rf"/|(/{_SUBDOMAIN})+/?")
 PATH_SEGMENT = _format("a segment of a path", 32768, r"(?!\.\.?$)[^/%]+")
