@@ -8,9 +8,9 @@ from typing import Any, Self, cast
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import MAX_PODS, Gpu, MachineType
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import section, text_of, texts
+from ml_foundations.kubernetes.objects import items, mappings, section, text_of, texts
 from ml_foundations.kubernetes.quantities import whole_number
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -126,6 +126,63 @@ class PoolTraits:
     max_run_seconds: int = 0
     """Seconds after which a node ends. 0 if it does not."""
 
+    @classmethod
+    def declared(
+        cls, inputs: Mapping[str, Any], cluster: Mapping[str, Any], /, **fields: Any
+    ) -> Self:
+        """Return the traits of a pool, by its inputs and its cluster's, with GKE's defaults.
+
+        ``fields`` are those that do not follow from these. Without the machine type in the
+        catalog, it raises an UnknownNameError.
+        """
+        config = section(inputs, "nodeConfig")
+        node_labels = section(config, "labels")
+        machine_type = text_of(config, "machineType") or "e2-medium"
+        machine = machine_types.machine_type(machine_type, node_labels)
+        # Some machine types, such as a2-highgpu-1g, always have GPUs.
+        always = {"type": machine.gpu, "count": machine.gpu_count} if machine.gpu else {}
+        accelerator = next(iter(mappings(config, "guestAccelerators")), always)
+        boot_disk = section(config, "bootDisk")
+        disk_type = config.get("diskType") or boot_disk.get("diskType")
+        has_no_pd = machine.attaches("pd-balanced") is False
+        usual_disk = "hyperdisk-balanced" if has_no_pd else "pd-balanced"
+        disk_gib = config.get("diskSizeGb") or boot_disk.get("sizeGb") or 100
+        reservations = section(config, "reservationAffinity")
+        max_pods = inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS
+        metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
+        serves_identities = metadata_server in ("GKE_METADATA", UNKNOWN)
+        local_ssds = section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
+        pages = section(config, "linuxNodeConfig", "hugepagesConfig")
+        threads = section(config, "advancedMachineFeatures").get("threadsPerCore")
+        traits: dict[str, Any] = {
+            "name": str(inputs.get("name")),
+            "machine_type": machine.name,
+            "labels": node_labels,
+            "taints": tuple(map(_taint, items(config, "taints"))),
+            "gpu": PoolGpu.of(accelerator) if accelerator else None,
+            "reservation": next(iter(texts(reservations, "values")), ""),
+            "boot_disk_type": str(disk_type or usual_disk),
+            "spot": bool(config.get("spot") or config.get("preemptible")),
+            "flex_start": bool(config.get("flexStart")),
+            "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
+            "image_type": text_of(config, "imageType") or cls.image_type,
+            "max_pods": whole_number(max_pods, MAX_PODS),
+            "workload_identity": bool(cluster.get("workloadIdentityConfig")) and serves_identities,
+            "one_thread": threads in (1, "1"),
+            "boot_disk_gib": whole_number(disk_gib, 100),
+            "ephemeral_local_ssds": whole_number(local_ssds),
+            "hugepages": {
+                name: whole_number(pages[key]) * kib
+                for key, (name, kib) in _HUGEPAGES.items()
+                if pages.get(key)
+            },
+            "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
+            "max_run_seconds": _seconds(config.get("maxRunDuration")),
+        }
+        if any(unknown_paths(reservations.get("values"))):
+            traits["reservation"] = ""
+        return cls(**{**traits, **fields})
+
     @property
     def machine(self) -> MachineType:
         """The machine type of the nodes, with the CPUs that they have."""
@@ -217,33 +274,10 @@ def _refused_purchases(
             yield "nodeConfig.reservationAffinity.values", f'have "{name}", and not {form}'
 
 
-def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the traits that follow from the inputs of a pool and its cluster alone, by name."""
-    config = section(inputs, "nodeConfig")
-    max_pods = inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS
-    metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
-    serves_identities = metadata_server in ("GKE_METADATA", UNKNOWN)
-    disk_gib = config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100
-    local_ssds = section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
-    pages = section(config, "linuxNodeConfig", "hugepagesConfig")
-    return {
-        "spot": bool(config.get("spot") or config.get("preemptible")),
-        "flex_start": bool(config.get("flexStart")),
-        "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
-        "image_type": text_of(config, "imageType") or PoolTraits.image_type,
-        "max_pods": whole_number(max_pods, MAX_PODS),
-        "workload_identity": bool(cluster.get("workloadIdentityConfig")) and serves_identities,
-        "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
-        "boot_disk_gib": whole_number(disk_gib, 100),
-        "ephemeral_local_ssds": whole_number(local_ssds),
-        "hugepages": {
-            name: whole_number(pages[key]) * kib
-            for key, (name, kib) in _HUGEPAGES.items()
-            if pages.get(key)
-        },
-        "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
-        "max_run_seconds": _seconds(config.get("maxRunDuration")),
-    }
+def _taint(taint: Mapping[str, Any]) -> dict[str, str]:
+    effect = str(taint.get("effect"))  # as GKE's API or as Kubernetes spells it
+    effect = TAINT_EFFECTS.get(effect, effect)
+    return {"key": text_of(taint, "key"), "value": taint.get("value") or "", "effect": effect}
 
 
 def _seconds(duration: Any) -> int:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ml_foundations.catalog import machine_types, node_resources, pools
+from ml_foundations.catalog import node_resources, pools
 from ml_foundations.catalog.gpu_fabrics import gpu_fabric
-from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
+from ml_foundations.catalog.machine_types import UnknownNameError
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.topology import may_have_topology
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import api_object, items, mappings, section, text_of, texts
+from ml_foundations.kubernetes.objects import api_object, section, texts
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input.maintenance import node_upgrade
@@ -123,16 +123,16 @@ class _Pool:
             if key in self._config:
                 yield f"nodeConfig.{key}, for which GKE adds a taint,"
         try:
-            gpu = text_of(self._accelerator, "type")
+            traits = self.traits
         except UnknownNameError:
             machine_type = self._config.get("machineType")
             yield f'nodeConfig.machineType "{machine_type}", which is not in the catalog,'
         else:
-            if self.machine.missing:
-                name, missing = self.machine.name, self.machine.missing
-                yield f'nodeConfig.machineType "{name}", which lacks here {missing},'
-            if gpu and gpu_model(gpu, section(self._config, "labels")) is None:
-                yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
+            missing = traits.machine.missing
+            if missing:
+                yield f'nodeConfig.machineType "{traits.machine_type}", which lacks here {missing},'
+            if traits.gpu and traits.gpu.type and traits.gpu_model is None:
+                yield f'nodeConfig.guestAccelerators[0].type "{traits.gpu.type}"'
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -163,8 +163,9 @@ class _Pool:
     @property
     def local_ssd_gib(self) -> int:
         """Return the size of a node's local SSDs: 375 GiB each, or as the machine type has them."""
-        if self.machine.local_ssd == "attached":
-            return self.machine.local_ssd_gib or 0
+        machine = self.traits.machine
+        if machine.local_ssd == "attached":
+            return machine.local_ssd_gib or 0
         size = 0
         for use in ((), ("ephemeralStorageLocalSsdConfig",), ("localNvmeSsdBlockConfig",)):
             count = section(self._config, *use).get("localSsdCount")
@@ -178,18 +179,6 @@ class _Pool:
         has_total = section(self._inputs, "autoscaling").get("totalMaxNodeCount") is not None
         return most if has_total else most // len(self.zones)
 
-    @cached_property
-    def machine(self) -> MachineType:
-        name = text_of(self._config, "machineType") or "e2-medium"
-        return machine_types.machine_type(name, section(self._config, "labels"))
-
-    @cached_property
-    def _accelerator(self) -> Mapping[str, Any]:
-        for declared in mappings(self._config, "guestAccelerators"):
-            return declared
-        machine = self.machine
-        return {"type": machine.gpu, "count": machine.gpu_count} if machine.gpu else {}
-
     @property
     def _hides_reservation(self) -> bool:
         """Return whether its reservation has a name that is not known yet."""
@@ -197,28 +186,10 @@ class _Pool:
 
     @cached_property
     def traits(self) -> pools.PoolTraits:
-        """Return the declared fields of the pool that its nodes show."""
-        config = self._config
-        taints: list[dict[str, str]] = []
-        for taint in items(config, "taints"):
-            effect = str(taint.get("effect"))  # as GKE's API or as Kubernetes spells it
-            effect = pools.TAINT_EFFECTS.get(effect, effect)
-            taints.append(
-                {"key": text_of(taint, "key"), "value": taint.get("value") or "", "effect": effect}
-            )
-        disk_type = config.get("diskType") or section(config, "bootDisk").get("diskType")
-        reserved = texts(section(config, "reservationAffinity"), "values")
-        return pools.PoolTraits(
-            name=str(self._inputs.get("name")),
-            machine_type=self.machine.name,
-            labels=section(config, "labels"),
-            taints=tuple(taints),
-            gpu=pools.PoolGpu.of(self._accelerator) if self._accelerator else None,
-            automatic_gpu_taint=bool(self._accelerator),
-            reservation=str(reserved[0]) if reserved and not self._hides_reservation else "",
-            boot_disk_type=str(disk_type or "pd-balanced"),
-            **pools.plain_traits(self._inputs, self._cluster),
-        )
+        """Return the properties of the pool that its nodes show."""
+        traits = pools.PoolTraits.declared(self._inputs, self._cluster)
+        # GKE adds its taint if the cluster has a pool without GPUs by then.
+        return replace(traits, automatic_gpu_taint=traits.gpu is not None)
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
         """Return a node of the pool, as a template."""
@@ -273,7 +244,7 @@ class _Pool:
 
     def claimable(self) -> Amounts:
         """Return the interfaces that pods can claim, by the resources of their classes."""
-        fabric = gpu_fabric(self.machine)
+        fabric = gpu_fabric(self.traits.machine)
         by_class = fabric.claimable if fabric else {}
         return {f"{labels.DEVICES_OF_CLASS}{name}": by_class[name] * WHOLE for name in by_class}
 
@@ -281,7 +252,7 @@ class _Pool:
     def _features(self) -> set[str]:
         """Return GKE's features on the pool's nodes, in the words of ``SystemDaemonSet``."""
         features = node_resources.cluster_features(self._cluster)
-        if self._accelerator and not self.traits.is_opted_out:
+        if self.traits.gpu and not self.traits.is_opted_out:
             features.add("managed-gpu")
         if not self.traits.workload_identity:
             features.discard("workload-identity")

@@ -7,7 +7,7 @@ from typing import Any
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.machine_types import MachineType
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits, pool_sizes
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, pool_sizes
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.text_formats import LABEL_VALUE, QUALIFIED_NAME
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -34,29 +34,27 @@ def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
     node_labels = config.get("labels") or {}
     machine = _machine(config.get("machineType") or "e2-medium", node_labels)
     minimum, maximum, initial = _sizes(inputs, len(zones))
-    gpu, disk_type = _gpu(config, machine), _boot_disk_type(config, machine)
-    traits = plain_traits(inputs, cluster)
-    if traits["queued"]:
-        _check_queued(inputs)
-    return Pool(
-        name=inputs["name"],
+    _check_gpu(config, machine)
+    _check_boot_disk(config, machine)
+    _check_queued(inputs)
+    node_labels = dict(_label("label", key, value) for key, value in node_labels.items())
+    taints = _taints(config)
+    _check_reservation(config)
+    return Pool.declared(
+        inputs,
+        cluster,
         cluster=inputs["cluster"].rpartition("/")[2],
         cluster_id=parent_id(inputs, location),
         project=location.project_of(inputs),
-        machine_type=machine.name,
         min_nodes=minimum,
         max_nodes=maximum,
         initial_nodes=initial,
         autoscaled=bool(scaling),
         max_nodes_per_zone=None if per_zone is None else int(per_zone),
         zones=tuple(zones),
-        labels=dict(_label("label", key, value) for key, value in node_labels.items()),
-        taints=_taints(config),
-        gpu=gpu,
-        reservation=_reservation(config),
+        labels=node_labels,
+        taints=taints,
         location_policy=scaling.get("locationPolicy") or "BALANCED",
-        boot_disk_type=disk_type,
-        **traits,
     )
 
 
@@ -114,6 +112,8 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int]:
 
 def _check_queued(inputs: Inputs) -> None:
     """Refuse nodes at the start of a pool with queued provisioning."""
+    if not (inputs.get("queuedProvisioning") or {}).get("enabled"):
+        return
     # GKE adds its nodes only for a ProvisioningRequest.
     scaling = inputs.get("autoscaling") or {}
     counts = ("totalMinNodeCount", "minNodeCount")
@@ -122,8 +122,8 @@ def _check_queued(inputs: Inputs) -> None:
         raise bad_request(f"Queued provisioning needs {pool}")
 
 
-def _reservation(config: Inputs) -> str:
-    """Return the name of the reservation that a pool consumes; empty if it names none."""
+def _check_reservation(config: Inputs) -> None:
+    """Refuse a reservation that nodes cannot consume."""
     affinity = config.get("reservationAffinity") or {}
     kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
     _check_choice("consume_reservation_type", kind, _RESERVATION_TYPES)
@@ -133,15 +133,13 @@ def _reservation(config: Inputs) -> str:
     if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
         rule = "and no other kind of affinity, names exactly one reservation"
         raise bad_request(f"A specific reservation, {rule}")
-    return names[0] if names else ""
 
 
-def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
-    """Return the GPUs of a node: those of the inputs, or those that the machine type always has."""
+def _check_gpu(config: Inputs, machine: MachineType) -> None:
+    """Refuse GPUs that nodes of a machine type cannot have."""
     accelerators = config.get("guestAccelerators") or []
-    # Some machine types, such as a2-highgpu-1g, always have GPUs.
     if not accelerators:
-        return PoolGpu(machine.gpu, machine.gpu_count) if machine.gpu else None
+        return
     if len(accelerators) > 1:
         raise bad_request("A node pool can have one type of accelerator")
     accelerator = accelerators[0]
@@ -159,7 +157,6 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     if size and size not in model.mig_profiles:
         profiles = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
         raise bad_request(f'GPU partition size "{size}" is not one of {kind}: {profiles}')
-    return gpu
 
 
 def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
@@ -203,15 +200,13 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
     return key, text
 
 
-def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
+def _check_boot_disk(config: Inputs, machine: MachineType) -> None:
     declared = config.get("diskType") or (config.get("bootDisk") or {}).get("diskType")
     # None means that the catalog does not know.
     allowed = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
     if declared and declared not in allowed:
         fix = f"Allowed: {', '.join(allowed)}"
         raise bad_request(f"Disk type {declared} cannot be used by {machine.name}. {fix}")
-    default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
-    return declared or default
 
 
 def is_gpu_pool(pool: Pool) -> bool:
