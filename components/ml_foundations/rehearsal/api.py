@@ -25,16 +25,27 @@ _WATCH_SECONDS = 300
 _PAGE_SIZE = 1000
 """On a busy machine, ten thousand pods in one page take longer than the API server allows, 60 s."""
 _JSON = "application/json"
+DISRUPTION_BUDGET, FIELD_CONFLICT = "DisruptionBudget", "FieldManagerConflict"
+"""The reasons of causes of errors: a PodDisruptionBudget, and fields of another manager."""
 _OBJECT = re.compile(r"(?<=value: )[^\s\"]*[{\[].*[}\]]", re.DOTALL)
 """A whole object in the message of an error, such as a template of pods with secrets in env."""
 
 
 class ApiError(RehearsalError):
-    """A failed request. Its status is 0 if the API server did not answer."""
+    """A failed request. Its status is 0 if the API server did not answer.
 
-    def __init__(self, status: int, message: str) -> None:
+    Attributes:
+        kind: The resource that it is about, such as "namespaces"; empty if the answer has none.
+        causes: The reasons of its causes, such as "DisruptionBudget" (policy/v1, types.go).
+    """
+
+    def __init__(
+        self, status: int, message: str, *, kind: str = "", causes: Iterable[str] = ()
+    ) -> None:
         self.status = status
         self.message = message
+        self.kind = kind
+        self.causes = frozenset(causes)
         super().__init__(f"{status}: {message}" if status else message)
 
 
@@ -128,7 +139,7 @@ class Api:
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self._send(method, path, query, _ANSWER_SECONDS, content_type, body=data)
         if answer.status >= 400:
-            raise ApiError(answer.status, _message(answer.data) or answer.reason)
+            raise _error(answer.status, answer.data, answer.reason)
         return json.loads(answer.data or b"{}")
 
     def _send(
@@ -180,18 +191,21 @@ def condition(item: Object, name: str) -> Object:
     return next((item for item in conditions if item["type"] == name), {})
 
 
-def _message(answer: bytes) -> str:
-    """Return the error message in a Status, or in plain text if the path is not served.
+def _error(code: int, answer: bytes, phrase: str) -> ApiError:
+    """Return the error in a Status, or in plain text if the path is not served.
 
     The message about an eviction does not name the PodDisruptionBudget. The causes do.
     """
     try:
         status = json.loads(answer)
     except ValueError:
-        return answer.decode(errors="replace").strip()
-    causes = (status.get("details") or {}).get("causes") or []
-    budgets = [cause["message"] for cause in causes if cause.get("reason") == "DisruptionBudget"]
-    return " ".join([_OBJECT.sub("…", status.get("message", "")), *budgets])
+        return ApiError(code, answer.decode(errors="replace").strip() or phrase)
+    details = status.get("details") or {}
+    causes = details.get("causes") or []
+    texts = [_OBJECT.sub("…", status.get("message", ""))]
+    texts += [cause["message"] for cause in causes if cause.get("reason") == DISRUPTION_BUDGET]
+    reasons = [cause.get("reason", "") for cause in causes]
+    return ApiError(code, " ".join(texts) or phrase, kind=details.get("kind", ""), causes=reasons)
 
 
 def is_about(involved: Object, workload: Object) -> bool:

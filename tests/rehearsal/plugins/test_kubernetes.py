@@ -470,7 +470,7 @@ def test_an_object_is_found_in_the_namespace_of_its_id() -> None:
     assert provider.update(CONFIG_MAPS, old, named()).id == "old/x"
 
 
-NOT_THERE = ApiError(404, 'namespaces "team" not found')
+NOT_THERE = ApiError(404, 'namespaces "team" not found', kind="namespaces")
 
 
 @pytest.mark.parametrize(
@@ -629,7 +629,7 @@ def test_a_provider_may_take_over_objects_and_fields() -> None:
         (ApiError(0, "the API server cannot be reached"), False),
         (ApiError(400, "admission webhook x does not support dry run"), False),
         (ApiError(403, "exceeded quota"), False),
-        (ApiError(404, 'namespaces "team" not found'), False),
+        (ApiError(404, 'namespaces "team" not found', kind="namespaces"), False),
         (ApiError(409, 'configmaps "x" already exists'), False),
         (ApiError(422, "data: Invalid value"), True),
         (ApiError(500, "failed calling webhook"), True),

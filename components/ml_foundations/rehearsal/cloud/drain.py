@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
-from ml_foundations.rehearsal.api import Api, ApiError, Object, pod_path
+from ml_foundations.rehearsal.api import DISRUPTION_BUDGET, Api, ApiError, Object, pod_path
 from ml_foundations.rehearsal.cloud.events import Recorder
 
 BLOCKED = "EvictionBlocked"
@@ -46,6 +46,6 @@ class Drain:
         try:
             self._api.evict(pod)
         except ApiError as error:
-            if "disruption budget" not in error.message.lower():
+            if DISRUPTION_BUDGET not in error.causes:
                 raise
             self._recorder.warn(pod, "Pod", BLOCKED, error.message)

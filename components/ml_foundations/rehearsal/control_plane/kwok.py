@@ -171,7 +171,7 @@ def _ended_early(rehearsal: Rehearsal) -> list[Process]:
             raise _PortTakenError
         # If a process ended for another reason, the first one has the cause.
         end_of_log = process.end_of_log
-        if not any(message in end_of_log for message in _GAVE_UP):
+        if not any(line in end_of_log for line in _GAVE_UP):
             commands = f"{rehearsal.command('down')}, then {rehearsal.command('up')}"
             fix = f"If its log does not show what to change, start afresh: {commands}"
             failure = f"{process.name} ended as soon as it was started"
@@ -184,7 +184,7 @@ def _not_ready(rehearsal: Rehearsal) -> dict[str, str]:
     stopped = [process.name for process in processes(rehearsal) if not process.running]
     if stopped:
         return dict.fromkeys(stopped, "it does not run")
-    reasons: dict[str, str] = {}
+    unready: dict[str, str] = {}
     ports, admin = configuration.ports(rehearsal), configuration.admin_context(rehearsal)
     default_account = "/api/v1/namespaces/default/serviceaccounts/default"
     for name, port, path, context in (
@@ -195,10 +195,10 @@ def _not_ready(rehearsal: Rehearsal) -> dict[str, str]:
         ("kwok-controller", "kwokControllerPort", "/readyz", None),
     ):
         if reason := probe(ports[port], path, context):
-            reasons.setdefault(name, reason)
-        if "kube-apiserver" in reasons:
+            unready.setdefault(name, reason)
+        if "kube-apiserver" in unready:
             break
-    return reasons
+    return unready
 
 
 def probe(port: int, path: str, context: ssl.SSLContext | None = None) -> str | None:

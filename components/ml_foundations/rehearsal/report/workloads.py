@@ -152,12 +152,12 @@ class _Observations:
         reasons = filter(None, map(self.why_not_running, self.pods(workload)))
         return next(reasons, "") or self._last_warning(workload, "FailedCreate")
 
-    def _last_warning(self, item: Object, *reasons: str) -> str:
-        """Return the last warning about an object. A later one of ``reasons`` has precedence."""
+    def _last_warning(self, item: Object, *codes: str) -> str:
+        """Return the last warning about an object. A later one of ``codes`` has precedence."""
         message, precedence = "", -1
         for event in self.warnings(namespace_of(item)):
-            if event["reason"] in reasons and is_about(event["involvedObject"], item):
-                index = reasons.index(event["reason"])
+            if event["reason"] in codes and is_about(event["involvedObject"], item):
+                index = codes.index(event["reason"])
                 if index >= precedence:
                     message, precedence = event["message"], index
         return message

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import unknown_paths
-from ml_foundations.rehearsal.api import ApiError, Object
+from ml_foundations.rehearsal.api import FIELD_CONFLICT, ApiError, Object
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
@@ -398,7 +398,7 @@ def _may_succeed_later(error: ApiError, old: State | None) -> bool:
     """Return whether a preview failed for a lack that the update itself may remove before."""
     if error.status in (0, 403) or isinstance(error, api_client.UnknownKindError):
         return True
-    lacks_namespace = error.status == 404 and error.message.startswith("namespaces ")
+    lacks_namespace = error.status == 404 and error.kind == "namespaces"
     is_to_be_replaced = error.status == 409 and old is None
     return lacks_namespace or is_to_be_replaced or "does not support dry run" in error.message
 
@@ -410,7 +410,7 @@ def _explained(resource: Resource, failure: str) -> Iterator[None]:
         yield
     except ApiError as error:
         hint = ""
-        if error.status == 409 and "conflict" in error.message:
+        if error.status == 409 and FIELD_CONFLICT in error.causes:
             force = f'PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true"'
             ignore = "Leave those fields to the other manager (ignore_changes)"
             hint = f". {ignore}, or take them back ({force})"
