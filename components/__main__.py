@@ -73,7 +73,7 @@ def _checked(
     if errors or more or checked is None:
         title = f"{component.__name__} {name}"
         refused = ArgumentsError(title, errors, spec, to_camel, more=more)
-        raise pulumi.InputPropertiesError(refused.message.partition("\n")[0], refused.errors)
+        raise pulumi.InputPropertiesError(refused.title, refused.errors)
     return checked
 
 

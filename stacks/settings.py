@@ -369,12 +369,13 @@ def _relocated(
     """Yield errors, with those of derived arguments at the section that they are in."""
     section_of: dict[str, str] = {}
     for arguments in derived:
-        section_of |= {f"{arguments.path}.{key}": arguments.path for key in arguments.values}
+        for key, value in arguments.values.items():
+            # What is empty is missing elsewhere, or only the program will know it.
+            is_here = key not in _FROM_ELSEWHERE and value not in (None, "")
+            section_of[f"{arguments.path}.{key}"] = arguments.path if is_here else ""
     for path, reason in errors:
-        if path not in section_of:
-            yield path, reason
-        elif path.rpartition(".")[2] not in _FROM_ELSEWHERE and reason != "is required":
-            yield section_of[path], reason
+        if section := section_of.get(path, path):
+            yield section, reason
 
 
 def _built_errors(settings: Settings) -> Iterator[tuple[str, str]]:

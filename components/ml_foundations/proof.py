@@ -26,7 +26,7 @@ from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of, unmatched
-from ml_foundations.planning.verdict.objects import PLACEHOLDER, image_findings
+from ml_foundations.planning.verdict.objects import image_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
@@ -327,9 +327,7 @@ class Proof:
         return findings
 
     def _sentence(self, finding: Finding) -> str:
-        name = finding.object.partition(" and ")[0]
-        if finding.rule == PLACEHOLDER:
-            name = finding.message.split('"')[1]  # its value
+        name = finding.value or finding.object.partition(" and ")[0]
         place = self._locations.get(name) or self._place_in_program(name, finding.cluster)
         written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
@@ -418,9 +416,9 @@ def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
     """Yield findings, with those of several objects and the same text merged into one."""
-    alike: dict[tuple[str, ...], list[Finding]] = {}
+    alike: dict[Finding, list[Finding]] = {}
     for finding in findings:
-        key = finding.cluster, finding.rule, finding.message, finding.remedy
+        key = replace(finding, object="", path="")
         alike.setdefault(key, []).append(finding)
     for first, *others in alike.values():
         more = len({other.object for other in others} - {first.object})

@@ -71,7 +71,7 @@ def test_a_class_does_not_lift_what_the_api_server_refuses() -> None:
     assert verdict(wrong, compute_class()) is CANNOT
 
 
-MAKERS = table()["kinds"]["unknown"]["it makes nodes for pods that wait"]
+MAKERS = table()["kinds"]["node_makers"]["it makes nodes for pods that wait"]
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -172,7 +172,8 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
         (
             [web(12), CPU],
             "rollout-surge at spec.replicas: 15 pods during a rollout do not fit: the nodes take 12 pods of 1 cpu. | "
-            "Make room for 3 more, or set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1.",
+            "Make room for 3 more, or set spec.strategy.rollingUpdate to maxSurge 0 and "
+            "maxUnavailable 1.",
         ),
         (
             [job("prepare", 1, template(**DATA)), job("train", 1, template(**DATA)), *DISK, CPU],

@@ -104,7 +104,7 @@ def test_numbers_of_nodes_per_zone() -> None:
 
 def test_an_unknown_machine_leaves_workloads_undetermined() -> None:
     node = from_node_pool(inputs(machineType=UNKNOWN))
-    assert node.unknown == ("nodeConfig.machineType",)
+    assert [fact.name for fact in node.unknown] == ["nodeConfig.machineType"]
     (found,) = judge([deployment("web", 1, template())], [node]).workloads
     assert found.verdict is Verdict.UNDETERMINED
     (reason,) = found.reasons

@@ -6,6 +6,7 @@ import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.factories import Manifest, container, deployment, namespaced, node, quota, template
 from tests.support.cluster_objects import autoscaler
@@ -20,11 +21,15 @@ def scaled(annotations: Any = None, **spec: Any) -> Manifest:
     return made
 
 
-def judged(*documents: Manifest, free: int = 4) -> tuple[Verdict, set[str]]:
+def verdicts(*documents: Manifest, free: int = 4) -> Verdicts:
     pods = template({"app": "chat"}, [container(gpu=8)])
     server = deployment("chat", 1, pods, strategy={"type": "Recreate"})
     nodes = [node(f"n{index}", gpu=8) for index in range(free)]
-    found = judge_documents([server, *documents, *nodes])
+    return judge_documents([server, *documents, *nodes])
+
+
+def judged(*documents: Manifest, free: int = 4) -> tuple[Verdict, set[str]]:
+    found = verdicts(*documents, free=free)
     return found.stack, {finding.rule for finding in found.findings}
 
 
@@ -68,6 +73,12 @@ def test_a_quota_counts_its_autoscaler() -> None:
     bounds = {"maxReplicaCount": 2}
     assert judged(scaled(**bounds), quota(hard={name: "1"}))[0] is FITS
     assert judged(scaled(**bounds), quota(hard={name: "0"}))[0] is CANNOT_FIT
+
+
+def test_a_fix_names_its_field() -> None:
+    (finding,) = verdicts(scaled(maxReplicaCount=5)).findings
+    expected = "Make room for 1 more, or lower spec.maxReplicaCount of ScaledObject chat."
+    assert finding.remedy == expected
 
 
 def test_its_credentials_decide_nothing() -> None:

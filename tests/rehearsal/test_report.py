@@ -348,9 +348,7 @@ def test_an_error_about_a_completed_workload_refutes_the_proof(
 
     refuted = (
         error("nodes", "Job default/train"),
-        Finding(
-            "quota-sum", Severity.ERROR, "ResourceQuota q", "", "Job default/train, Job a/b", ""
-        ),
+        replace(error("quota-sum", "ResourceQuota q"), workloads=("Job default/train", "Job a/b")),
     )
     left = (error("nodes", "Job default/train-2"), error("queue-kind", "Job default/train"))
     monkeypatch.setattr(fleet, "errors", lambda *_: (*refuted, *left))

@@ -209,9 +209,8 @@ def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
         try:
             configs[name] = _sharing_in(embedded_yaml(text))
         except ReadError as error:
-            raise ReadError(
-                f"devicePlugin.config.data.{name}: it cannot be read: {error}"
-            ) from None
+            field = f"devicePlugin.config.data.{name}"
+            raise ReadError(f"it cannot be read: {error}", field) from None
     return configs | {"": configs.get(str(config.get("default") or ""), Sharing())}
 
 

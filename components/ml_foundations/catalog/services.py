@@ -48,7 +48,7 @@ def unlisted(resources: _Resources) -> list[str]:
     return sorted(unknown)
 
 
-def _needed(table: str, column: str, reason: str, resources: _Resources) -> dict[str, str]:
+def _needed(table: str, column: str, reason_column: str, resources: _Resources) -> dict[str, str]:
     table_rows = list(rows(table))
     needed = dict[str, str]()
     for type_, inputs in resources:
@@ -56,7 +56,7 @@ def _needed(table: str, column: str, reason: str, resources: _Resources) -> dict
             field = row["field"].split()
             values = row["values"].split()
             if type_.startswith(row["type"]) and _has(inputs, field, values):
-                needed.setdefault(row[column], row[reason])
+                needed.setdefault(row[column], row[reason_column])
     return dict(sorted(needed.items()))
 
 

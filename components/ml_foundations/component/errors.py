@@ -42,7 +42,8 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
         details: list[pulumi.InputPropertyErrorDetails] = [
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
-        lines = [f"{component}: {number(len(details), 'invalid argument')}:"]
+        self.title = f"{component}: {number(len(details), 'invalid argument')}:"
+        lines = [self.title]
         lines += [f"  {item['property_path']}: {item['reason']}" for item in details]
         super().__init__(printable.lines(lines), details)
 
@@ -106,7 +107,8 @@ def _reason(item: ArgumentError, page: str) -> str:
         return (
             "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         )
-    message = item.message.removeprefix("Value error, ")
+    cause = context.get("error")
+    message = item.message if cause is None else str(cause)
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
     is_quoted = isinstance(value, str) and repr(value) in message
     return message if is_quoted else f"{message} (got {shown(value)})"

@@ -39,7 +39,8 @@ class Uncounted(NamedTuple):
     """A reason why a quota counts nothing under a name, how to fix it, and a name that counts."""
 
     reason: str
-    remedy: str
+    fix: str
+    """How to fix it, without the end of a sentence."""
     instead: str = ""
 
 
@@ -68,7 +69,7 @@ def uncounted(name: str, scoped_to: str = "") -> Uncounted | None:
         is_of_claims = ".storageclass." in name and scoped_to == "persistentvolumeclaims"
         return _scoped(name, scoped_to) if scoped_to and not is_of_claims else None
     if "kubernetes.io/" in name or ".storageclass." in name or ".deviceclass." in name:
-        return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}.")
+        return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}")
     if name.startswith(_OF_PODS):
         return _scoped(name, scoped_to) if scoped_to == "persistentvolumeclaims" else None
     request = f"{_OF_PODS}{name.removeprefix('limits.')}"
@@ -83,14 +84,14 @@ def _object_count(resource: str) -> Uncounted | None:
         return _replaced(reason, f"count/{plural(resource)}")
     if fixed := _COUNTS.get(resource) or _COUNTS.get(plural(resource)):
         return _replaced(reason, fixed)
-    fix = f"Add its API group, as in count/jobs.batch, or remove count/{resource}."
+    fix = f"Add its API group, as in count/jobs.batch, or remove count/{resource}"
     return Uncounted(reason, fix)
 
 
 def _replaced(reason: str, instead: str) -> Uncounted:
-    return Uncounted(reason, f"Replace it with {instead}.", instead)
+    return Uncounted(reason, f"Replace it with {instead}", instead)
 
 
 def _scoped(name: str, scoped_to: str) -> Uncounted:
     reason = f"a quota with its scopes counts {scoped_to} only"
-    return Uncounted(reason, f"Move {name} to a ResourceQuota without scopes.")
+    return Uncounted(reason, f"Move {name} to a ResourceQuota without scopes")

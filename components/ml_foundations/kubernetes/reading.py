@@ -32,7 +32,17 @@ _TYPES: dict[Any, str] = {
 
 
 class ReadError(ValueError):
-    """A text or a file that cannot be read. The message is the reason, with the line if known."""
+    """A text or a file that cannot be read. The message is the reason, with the line if known.
+
+    Attributes:
+        field: The field with the text, if the text is embedded in an object.
+        fault: The reason, without the field.
+    """
+
+    def __init__(self, fault: str, field: str = "") -> None:
+        super().__init__(f"{field}: {fault}" if field else fault)
+        self.field = field
+        self.fault = fault
 
 
 def documents(text: str, *, unique_keys: bool = False) -> list[Any]:

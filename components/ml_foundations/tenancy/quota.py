@@ -97,8 +97,8 @@ class TeamQuota(Spec):
         for item in self.extra_quota:
             if fault := uncounted(item):
                 is_gpus = item.removeprefix("limits.") == labels.GPU_RESOURCE
-                remedy = "Set gpus" if is_gpus else fault.remedy.removesuffix(".")
-                yield f"extra_quota.{item}", f"limits nothing: {fault.reason}. {remedy}"
+                fix = "Set gpus" if is_gpus else fault.fix
+                yield f"extra_quota.{item}", f"limits nothing: {fault.reason}. {fix}"
         for item in self.extra_quota.keys() & _hard(self).keys():
             yield f"extra_quota.{item}", "has a separate argument; set that instead"
         for model, gpus in self.gpus_by_model.items():

@@ -492,7 +492,7 @@ def checks_on_own_flavors(queue: Manifest) -> bool:
     return checked <= flavors or any(unknown_paths(queue))
 
 
-@_condition("have its default in its enum")
+@_condition("have its default in its enum", "default", "enum")
 def default_in_enum(schema: Manifest) -> bool:
     return any(value in (schema["default"], UNKNOWN) for value in schema["enum"])
 

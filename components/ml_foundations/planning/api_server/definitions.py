@@ -18,7 +18,7 @@ from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import expressions
 from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.input.field_catalog import Note, notes_below
+from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 
 FILE = Path(__file__).with_name("definitions.json")
 _Schema = Mapping[str, Any]
@@ -91,7 +91,7 @@ def violations(manifest: Manifest) -> list[Note]:
     completed = _completed(schema, manifest, zeros=manifest["kind"] in _REWRITTEN)
     notes = list(_violations(schema, completed))
     if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
-        notes = [note for note in notes if note.reason != field_catalog.NO_FIELD]
+        notes = [note for note in notes if note.reason is not Gap.NO_FIELD]
     return [*notes, *_name_faults(manifest)]
 
 
@@ -170,7 +170,7 @@ def _in_mapping(schema: _Schema, value: Manifest) -> Iterator[Note]:
         if key in properties or not is_closed:
             yield from notes_below(key, _violations(properties.get(key, others or {}), item))
         else:
-            yield Note(key, field_catalog.NO_FIELD)
+            yield Note(key, Gap.NO_FIELD)
 
 
 def _wrong_type(schema: _Schema, value: Any) -> str:

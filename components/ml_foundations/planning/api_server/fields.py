@@ -24,7 +24,7 @@ from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import constraints
 from ml_foundations.planning.api_server.constraints import Constraint, value_at
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.input.field_catalog import Note, notes_below
+from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 
 _PACKAGE = "ml_foundations.planning.api_server"
 _LIKE_PARENT = "like_parent"
@@ -95,15 +95,16 @@ class Condition:
 
     def as_cause_of(self, note: Note) -> Note:
         """Return a note on a violation that names the other fields which cause it."""
-        path, reason, is_error = note
-        causes: list[str] = []
+        causes: list[_Term] = []
         for term in self.terms:
-            is_above = f"{path}.".startswith(f"{term.path}.")
-            if not is_above and term.path not in reason.replace(",", "").split():
-                causes.append(str(term))
-        if not causes or not is_error:
+            is_above = f"{note.path}.".startswith(f"{term.path}.")
+            if not is_above and term.path not in note.named:
+                causes.append(term)
+        if not causes or not note.is_error:
             return note
-        return note._replace(reason=f"{reason}, because {' and '.join(causes)}")
+        named = (*note.named, *(term.path for term in causes))
+        because = " and ".join(map(str, causes))
+        return note._replace(reason=f"{note.reason}, because {because}", named=named)
 
 
 class _Row(NamedTuple):
@@ -172,14 +173,15 @@ class FieldRules:
     def violations(self, value: Any) -> list[Note]:
         """Return the fields of a value that break a rule."""
         if value is UNKNOWN:
-            return [Note("", field_catalog.NOT_YET, is_error=False)]
+            return [Note("", Gap.NOT_YET, is_error=False)]
         violations: list[Note] = []
         is_compared = value != "" or self.presence is Presence.STRICT
         for constraint in self.constraints if is_compared else ():
             if not constraint.is_met(value):
                 found = "" if isinstance(value, dict | list) else f", not {shown(value, 100)}"
                 problem = f"must {constraint.requirement}{found}"
-                violations.append(Note("", problem, constraint.is_certain))
+                is_error, named = constraint.is_certain, constraint.fields
+                violations.append(Note("", problem, is_error=is_error, named=named))
         if is_mapping(value):
             violations += self._violations_of_mapping(value)
         elif isinstance(value, list) and (rules := self.children.get("[]")):

@@ -36,13 +36,14 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
     if uses_fabric := _uses_fabric(template):
         reason = "pods in the network between GPUs use folders and capabilities of the node"
         remedy = f"Set the namespace's level to privileged (pod_security of the team): {reason}."
-    found = sorted(violations(policy, template), key=lambda note: not note.is_error)
+    notes = sorted(violations(policy, template), key=lambda note: not note.is_error)
     # The level is the one cause of what the network between GPUs needs.
-    shown, more = (found[:1], len(found) - 1) if uses_fabric else (found, 0)
-    for path, problem, is_certain in shown:
-        what = f"{path} {problem}{f', and {more} more' if more else ''}".lstrip()
+    shown = notes[:1] if uses_fabric else notes
+    more = f", and {len(notes) - 1} more" if uses_fabric and len(notes) > 1 else ""
+    for note in shown:
+        what = f"{note.path} {note.reason}{more}".lstrip()
         message = f"Pod Security {level} of the namespace refuses the pods: {what}"
-        yield Refusal("pod-security", path, message, remedy, certain=is_certain)
+        yield Refusal("pod-security", note.path, message, remedy, certain=note.is_error)
 
 
 def _uses_fabric(template: Manifest) -> bool:

@@ -5,6 +5,7 @@ no rule.
 """
 
 import itertools
+import json
 import math
 import re
 import sys
@@ -35,12 +36,13 @@ from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL
 from ml_foundations.planning.api_server.trainer_webhooks import RUNTIMES, of_runtime
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
-from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.input.field_catalog import Gap, Note
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
+from ml_foundations.planning.model.written import written_fields, written_path
 
 _Problems = Iterable[tuple[str, str]]
 """Fields, each with what is invalid."""
@@ -79,8 +81,14 @@ def refusals(workload: Workload) -> list[Refusal]:
         problems += _of_job_set(workload.name, section(workload.manifest, "spec"))
     # Who describes a kind does not describe how its controller completes templates.
     refuse = _perhaps_completed if workload.kind in user_kinds() else invalid
-    found = [refuse(path, problem) for path, problem in dict.fromkeys(in_templates)]
-    return [*found, *(invalid(path, problem) for path, problem in dict.fromkeys(problems))]
+    written = written_fields(workload.manifest)
+    refused = [
+        refuse(written_path(path, written), fault) for path, fault in dict.fromkeys(in_templates)
+    ]
+    refused += [
+        invalid(written_path(path, written), fault) for path, fault in dict.fromkeys(problems)
+    ]
+    return refused
 
 
 def _perhaps_completed(path: str, problem: str) -> Refusal:
@@ -102,9 +110,8 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
     """Return what the definition of an object's kind and the kind's controller refuse about it."""
     kind, notes = manifest["kind"], list[Note]()
     name: Any = name_of(manifest)
-    for line in str(annotations_of(manifest).get(REFUSED, "")).splitlines():
-        path, _, problem = line.partition(" ")
-        notes.append(Note(path, problem))
+    for path, fault in json.loads(annotations_of(manifest).get(REFUSED, "[]")):
+        notes.append(Note(path, fault))
     if definitions.is_defined(manifest):
         notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]
         notes += of_runtime(manifest) if kind in RUNTIMES else ()
@@ -128,7 +135,7 @@ def _injected_amounts(pods: PodSet) -> _Problems:
 
 def _certain(violations: Iterable[Note]) -> list[tuple[str, str]]:
     """Return the paths and the problems of fields that the API server refuses for certain."""
-    return [(path, problem) for path, problem, is_certain in violations if is_certain]
+    return [(note.path, note.reason) for note in violations if note.is_error]
 
 
 def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
@@ -158,11 +165,11 @@ def _refusals_of_object(document: Manifest, about: str) -> Iterator[Refusal]:
         problems = dict.fromkeys(_WITHIN[kind](document))
     for path, problem in problems:
         yield invalid(path, problem, about)
-    for path, problem, is_certain in violations:
-        if not is_certain and problem.startswith("must"):
-            message = f"whether the API server accepts its {path} is not known"
-            remedy = f"Leave {path} out, or check it by a rehearsal."
-            yield beyond_planning(path, message, remedy)._replace(object=about)
+    for note in violations:
+        if not note.is_error and note.reason is not Gap.NOT_YET:
+            message = f"whether the API server accepts its {note.path} is not known"
+            remedy = f"Leave {note.path} out, or check it by a rehearsal."
+            yield beyond_planning(note.path, message, remedy)._replace(object=about)
     for note in notes:
         if not note.is_error:
             yield as_refusal(note, about)

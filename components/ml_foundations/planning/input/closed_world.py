@@ -23,7 +23,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.admission_objects import AdmissionObjects
-from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.input.field_catalog import Gap, Note
 from ml_foundations.planning.input.made_nodes import made_nodes
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.owners import Key, is_made, object_key
@@ -114,7 +114,7 @@ class ClassifiedDocuments:
             yield _unknown_kind(workload.manifest)
             return
         for note in self._notes.get(workload.manifest, []):
-            if note.reason != field_catalog.NOT_YET:  # admission reports those
+            if note.reason is not Gap.NOT_YET:  # admission reports those
                 yield as_refusal(note)
         values = {
             "metadata": workload.manifest["metadata"],
@@ -123,12 +123,12 @@ class ClassifiedDocuments:
         }
         for path, value in values.items():
             if value is UNKNOWN:
-                yield as_refusal(Note(path, field_catalog.NOT_YET, is_error=False))
+                yield as_refusal(Note(path, Gap.NOT_YET, is_error=False))
 
     def _add(self, document: Manifest) -> None:
         """Classify a document."""
         kind = document["kind"]
-        category, reason = field_catalog.kind_of(str(document.get("apiVersion")), kind)
+        category, reason, _ = field_catalog.kind_of(str(document.get("apiVersion")), kind)
         if category in (field_catalog.HARMLESS, field_catalog.UNKNOWN_KIND):
             is_read = kind in _JUDGED_HARMLESS_KINDS
             notes = field_catalog.notes(document) if is_read else []
@@ -181,19 +181,19 @@ class ClassifiedDocuments:
             self.judged.append(document)
             return
         metadata = document.get("metadata")
-        if any(note.reason == field_catalog.NOT_YET for note in notes):
+        if any(note.reason is Gap.NOT_YET for note in notes):
             known = _without_unknowns(document)
             known["metadata"] = {} if metadata is UNKNOWN else metadata
             self._declared[known] = document
             document = known
         namespace = namespace_of(document)
         if namespace is UNKNOWN:
-            notes = [*notes, Note("metadata.namespace", field_catalog.NOT_YET, is_error=False)]
+            notes = [*notes, Note("metadata.namespace", Gap.NOT_YET, is_error=False)]
         self.judged.append(document)
         about = f"{document['kind']} {name_of(document)}"
         refusals = [as_refusal(note, about) for note in notes]
         if not workloads.is_stored(document):
-            no_field = [note for note in notes if note.reason == field_catalog.NO_FIELD]
+            no_field = [note for note in notes if note.reason is Gap.NO_FIELD]
             self.unknown += [as_refusal(note, about) for note in no_field]
         # Notes make only those workloads undetermined that the object can concern.
         if category == field_catalog.NAMESPACED and UNKNOWN not in (metadata, namespace):
@@ -319,7 +319,7 @@ def _pod_templates(tree: Any, path: str) -> Iterator[PodSet]:
         holder = cast("Manifest", tree)
         spec = holder.get("spec")
         notes = field_catalog.notes_of("core.v1.PodSpec", spec)
-        if not any(note.is_error or note.reason == field_catalog.NOT_YET for note in notes):
+        if not any(note.is_error or note.reason is Gap.NOT_YET for note in notes):
             fields = workloads.read_fields(cast("Manifest", spec))
             if not any(unknown_paths(fields)):
                 spec_path = f"{path}.spec".lstrip(".")

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum, auto
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
@@ -27,8 +28,6 @@ WORKLOADS, NAMESPACED, CLUSTER, ADMISSION = "workloads", "namespaced", "cluster"
 HARMLESS, UNKNOWN_KIND = "harmless", "unknown"
 """The categories of kinds: the sections of ``kinds`` in ``fields.yaml``."""
 
-NOT_YET = "is not known yet"
-"""The reason of a note on a value that a program does not know yet."""
 _METADATA = "meta.v1.ObjectMeta"
 _UNDESCRIBED_KINDS = (
     *("BackendConfig", "Gateway", "HTTPRoute", "PodMonitor", "PodMonitoring", "PrometheusRule"),
@@ -37,12 +36,43 @@ _UNDESCRIBED_KINDS = (
 """Kinds with rules about their metadata whose definitions are not in ``schema.json``."""
 
 
+class Gap(StrEnum):
+    """The reasons of notes that later steps treat in their own way, in words."""
+
+    NOT_YET = "is not known yet"
+    """A program does not know the value yet."""
+    NO_FIELD = "Kubernetes has no such field"
+    """Pulumi and kubectl reject an object with the field."""
+
+
+class Makes(Enum):
+    """The objects that the controller of an unknown kind may create."""
+
+    ITS_OWN = auto()
+    """Those that its reason names."""
+    NODES = auto()
+    """Nodes for pods that wait."""
+    ANYTHING = auto()
+
+
+class KindFacts(NamedTuple):
+    """What planning knows of a kind."""
+
+    category: str
+    reason: str
+    """Why it is harmless or unknown."""
+    makes: Makes = Makes.ITS_OWN
+
+
 class Note(NamedTuple):
     """A remark about a field that is invalid, or about which something is unknown."""
 
     path: str
     reason: str
+    """What is invalid or unknown, in words; a ``Gap`` if later steps depend on it."""
     is_error: bool = True
+    named: tuple[str, ...] = ()
+    """The fields that the reason names."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +111,7 @@ class _Field:
         return None if is_checked else {"string": str, "boolean": bool}.get(self.type)
 
 
-NO_FIELD = "Kubernetes has no such field"
-"""The reason of a note on a field for which Pulumi and kubectl reject an object."""
-_NO_FIELD = _Field("any", unknown=NO_FIELD)
+_NO_FIELD = _Field("any", unknown=Gap.NO_FIELD)
 _NOT_DESCRIBED = _Field("any", unknown="the description of its kind has no such field")
 _OFTEN_EQUAL = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
 """The types whose values are equal in thousands of objects."""
@@ -119,21 +147,27 @@ def judged_kinds() -> frozenset[str]:
 
 
 @cached_per_kinds
-def kind_of(api_version: str, kind: str) -> tuple[str, str]:
+def kind_of(api_version: str, kind: str) -> KindFacts:
     """Return the category of a kind, with the reason if it is harmless or unknown."""
-    wanted = f"{api_version} {kind}"
+    name = f"{api_version} {kind}"
     # Most kinds have the name of one pattern, and few patterns may match the others.
     listed, wildcards = _patterns()
-    found = [listed[wanted]] if wanted in listed else []
-    found += [entry for pattern, entry in wildcards if fnmatchcase(wanted, pattern)]
-    if not found:
-        return UNKNOWN_KIND, "planning does not know this kind"
-    _, category, reason = min(found)
-    return category, reason
+    entries = [listed[name]] if name in listed else []
+    entries += [entry for pattern, entry in wildcards if fnmatchcase(name, pattern)]
+    if not entries:
+        return KindFacts(UNKNOWN_KIND, "planning does not know this kind", Makes.ANYTHING)
+    return min(entries, key=lambda entry: entry.place).facts
 
 
-_Entry = tuple[int, str, str]
-"""The place of a pattern in ``fields.yaml``, its category and its reason; the first one decides."""
+_MAKERS = {"makers": Makes.ANYTHING, "node_makers": Makes.NODES}
+"""The sections of unknown kinds whose controllers create more than their reason names."""
+
+
+class _Entry(NamedTuple):
+    """A pattern of kinds in ``fields.yaml``; the first one decides."""
+
+    place: int
+    facts: KindFacts
 
 
 @cached_per_kinds
@@ -141,11 +175,13 @@ def _patterns() -> tuple[Mapping[str, _Entry], Sequence[tuple[str, _Entry]]]:
     """Return the kinds of the table by their names, and the patterns with a wildcard."""
     named: dict[str, _Entry] = {}
     wildcards: list[tuple[str, _Entry]] = []
-    for category, listed in table()["kinds"].items():
+    for title, listed in table()["kinds"].items():
         reasons: Mapping[str, list[str]] = listed if is_mapping(listed) else {"": listed}
+        category = UNKNOWN_KIND if title in _MAKERS else title
         for reason, patterns in reasons.items():
+            facts = KindFacts(category, reason, _MAKERS.get(title, Makes.ITS_OWN))
             for pattern in patterns:
-                entry = (len(named) + len(wildcards), category, reason)
+                entry = _Entry(len(named) + len(wildcards), facts)
                 if "*" in pattern:
                     wildcards.append((pattern, entry))
                 else:
@@ -320,7 +356,7 @@ _notes_of_equal = cached_by_content(notes_of)
 
 def notes_below(key: str, notes: Iterable[Note]) -> list[Note]:
     """Return notes on the fields below a key."""
-    return [Note(joined(key, path), reason, is_error) for path, reason, is_error in notes]
+    return [note._replace(path=joined(key, note.path)) for note in notes]
 
 
 def _in_field(rule: _Field, value: Any) -> list[Note]:
@@ -353,7 +389,7 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
 
 def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
-        return [Note("", NOT_YET, is_error=False)] if rule.decides else []
+        return [Note("", Gap.NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
         notes = _notes_of_equal if rule.type in _OFTEN_EQUAL else notes_of
         return notes(rule.type, value, decides=rule.decides)

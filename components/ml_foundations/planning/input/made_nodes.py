@@ -6,11 +6,9 @@ from ml_foundations.catalog import compute_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.input.field_catalog import kind_of
+from ml_foundations.planning.input.field_catalog import Makes, kind_of
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
-
-_MAKES_NODES = "it makes nodes for pods that wait"
-"""The reason in fields.yaml for which planning does not follow a kind."""
+from ml_foundations.planning.model.refusals import UnknownFact
 
 
 def made_nodes(documents: Iterable[Manifest]) -> Iterator[NodeClass]:
@@ -21,10 +19,10 @@ def made_nodes(documents: Iterable[Manifest]) -> Iterator[NodeClass]:
             if not compute_classes.creates_pools(document):
                 continue
             own = {labels.COMPUTE_CLASS: name_of(document)}
-        elif kind_of(str(document.get("apiVersion")), document["kind"])[1] != _MAKES_NODES:
+        elif kind_of(str(document.get("apiVersion")), document["kind"]).makes is not Makes.NODES:
             continue
         maker = f"{document['kind']} {name_of(document)}"
         metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}, "labels": own}
         manifest = {"kind": "Node", "metadata": metadata}
-        unknown = ("kind of machine",)
+        unknown = (UnknownFact("kind of machine"),)
         yield NodeClass(f"nodes of {maker}", manifest, fewest=0, unknown=unknown, made_by=maker)

@@ -19,6 +19,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
+from ml_foundations.planning.model.refusals import Cause, UnknownFact
 from ml_foundations.planning.model.resources import PODS
 
 RANDOM = "-xxxxxxx"
@@ -42,9 +43,9 @@ def from_node_pool(
     """
     pool = _Pool(inputs, cluster or _FULL_CLUSTER)
     name = str(inputs.get("name")) if inputs.get("name") not in (None, UNKNOWN) else "node pool"
-    unknown = tuple(pool.unknown()) or tuple(pool.not_in_catalog())
+    unknown = tuple(map(UnknownFact, pool.unknown())) or tuple(pool.not_in_catalog())
     if not unknown and isinstance(operator, Unknown) and pool.traits.is_left_to_operator:
-        unknown = ("the GPU Operator's values",)
+        unknown = (UnknownFact("the GPU Operator's values"),)
     if unknown:
         return unknown_nodes(name, unknown)
     known = None if isinstance(operator, Unknown) else operator
@@ -69,7 +70,7 @@ def from_node_pool(
     )
 
 
-def unknown_nodes(name: str, unknown: tuple[str, ...], fewest: int = 1) -> NodeClass:
+def unknown_nodes(name: str, unknown: tuple[UnknownFact, ...], fewest: int = 1) -> NodeClass:
     """Return the nodes of a pool with deciding fields that are not known yet."""
     metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}
     return NodeClass(name, {"kind": "Node", "metadata": metadata}, fewest=fewest, unknown=unknown)
@@ -117,22 +118,25 @@ class _Pool:
         most_pods = self._cluster.get("defaultMaxPodsPerNode")
         yield from unknown_paths(most_pods, "cluster.defaultMaxPodsPerNode")
 
-    def not_in_catalog(self) -> Iterable[str]:
+    def not_in_catalog(self) -> Iterable[UnknownFact]:
         """Yield fields with names that the catalog lacks, and those whose taints are not known."""
         for key in ("sandboxConfig", "windowsNodeConfig"):
             if key in self._config:
-                yield f"nodeConfig.{key}, for which GKE adds a taint,"
+                yield UnknownFact(f"nodeConfig.{key}, for which GKE adds a taint,")
         try:
             traits = self.traits
         except UnknownNameError:
             machine_type = self._config.get("machineType")
-            yield f'nodeConfig.machineType "{machine_type}", which is not in the catalog,'
+            yield UnknownFact(
+                f'nodeConfig.machineType "{machine_type}", which is not in the catalog,',
+                Cause.NOT_IN_CATALOG,
+            )
         else:
-            missing = traits.machine.missing
-            if missing:
-                yield f'nodeConfig.machineType "{traits.machine_type}", which lacks here {missing},'
+            name = traits.machine_type
+            if missing := traits.machine.missing:
+                yield UnknownFact(f'nodeConfig.machineType "{name}", which lacks here {missing},')
             if traits.gpu and traits.gpu.type and traits.gpu_model is None:
-                yield f'nodeConfig.guestAccelerators[0].type "{traits.gpu.type}"'
+                yield UnknownFact(f'nodeConfig.guestAccelerators[0].type "{traits.gpu.type}"')
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.model.refusals import Cause, Refusal, UnknownFact, doubt
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
@@ -55,7 +55,7 @@ _CONTROLLERS = {
 """The chart of each group of kinds that GKE lacks, and the component that installs it."""
 _ADAPTERS = {"keda": "external.metrics.k8s.io", "prometheus-adapter": "custom.metrics.k8s.io"}
 """The API of metrics that a chart serves, unless its values say otherwise."""
-NO_LIST = ("list of node pools",)
+NO_LIST = (UnknownFact("list of node pools", Cause.NO_POOL_LIST),)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE creates with a cluster, by default."""
@@ -100,7 +100,7 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
             if not _has_valid_name(inputs):
                 objects.append(_not_shown(kind, "with an invalid name"))
                 continue
-            category, _ = field_catalog.kind_of(str(inputs.get("apiVersion")), kind)
+            category = field_catalog.kind_of(str(inputs.get("apiVersion")), kind).category
             if not type_.endswith("Patch"):
                 objects.append(inputs)
             elif category != field_catalog.HARMLESS:

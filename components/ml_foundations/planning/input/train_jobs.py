@@ -1,5 +1,6 @@
 """TrainJobs as the JobSets that Kubeflow Trainer makes of them (trainer v2.2.1, pkg/runtime)."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.workloads import is_finished
+from ml_foundations.planning.model.written import WrittenField, WrittenFields, as_annotation
 
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
@@ -51,20 +53,18 @@ def with_job_sets(
             continue
         runtime = _runtime_of(document, runtimes)
         notes = [note for note in refused(document, runtime) if note.is_error]
-        lines = [f"{note.path} {note.reason}" for note in notes]
+        faults = json.dumps([(note.path, note.reason) for note in notes])
         made = _job_set(document, runtime)
-        annotations = {**annotations_of(made), labels.REFUSED: "\n".join(lines)}
+        annotations = {**annotations_of(made), labels.REFUSED: faults}
         metadata = {**section(made, "metadata"), "annotations": annotations}
         resolved.append({**made, "metadata": metadata} if notes else made)
     return resolved
 
 
-def written_fields(documents: Iterable[Manifest]) -> dict[str, dict[str, str]]:
-    """Return for each TrainJob the fields of its JobSet, as prefixes, with those that users wrote.
-
-    Those of a runtime end with " of" and the runtime.
-    """
-    documents, written = list(documents), dict[str, dict[str, str]]()
+def written_fields(documents: Iterable[Manifest]) -> dict[str, WrittenFields]:
+    """Return for each TrainJob the fields of its JobSet with those that users wrote."""
+    documents = list(documents)
+    written: dict[str, WrittenFields] = {}
     runtimes = _runtimes(documents)
     for document in documents:
         if document.get("apiVersion") == TRAINER_API and document["kind"] == "TrainJob":
@@ -73,15 +73,15 @@ def written_fields(documents: Iterable[Manifest]) -> dict[str, dict[str, str]]:
     return written
 
 
-def _written(train_job: Manifest, runtime: Manifest) -> dict[str, str]:
-    of_runtime = f" of {runtime['kind']} {name_of(runtime)}"
-    fields, spec = {"spec": f"spec.template.spec{of_runtime}"}, section(runtime, "spec")
+def _written(train_job: Manifest, runtime: Manifest) -> WrittenFields:
+    owner, spec = f"{runtime['kind']} {name_of(runtime)}", section(runtime, "spec")
+    fields = {"spec": WrittenField("spec.template.spec", owner)}
     # What Trainer's webhook refuses names the TrainJob's own fields.
-    fields |= {f"spec.{key}": f"spec.{key}" for key in section(train_job, "spec")}
+    fields |= {f"spec.{key}": WrittenField(f"spec.{key}") for key in section(train_job, "spec")}
     trainer = section(train_job, "spec", "trainer")
-    nodes = "spec.trainer.numNodes" if "numNodes" in trainer else ""
-    if not nodes and "numNodes" in section(spec, "mlPolicy"):
-        nodes = f"spec.mlPolicy.numNodes{of_runtime}"
+    nodes = WrittenField("spec.trainer.numNodes") if "numNodes" in trainer else None
+    if nodes is None and "numNodes" in section(spec, "mlPolicy"):
+        nodes = WrittenField("spec.mlPolicy.numNodes", owner)
     for index, job in enumerate(mappings(section(spec, "template", "spec"), "replicatedJobs")):
         if labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP) != "trainer":
             continue
@@ -90,10 +90,10 @@ def _written(train_job: Manifest, runtime: Manifest) -> dict[str, str]:
             fields |= dict.fromkeys((f"{path}.parallelism", f"{path}.completions"), nodes)
         containers = items(section(job, "template", "spec", "template", "spec"), "containers")
         for number, container in enumerate(containers):
-            for field, own in _OF_TRAINER.items() if container.get("name") == "node" else ():
-                if trainer.get(own):
-                    name = f"{path}.template.spec.containers[{number}].{field}"
-                    fields[name] = f"spec.trainer.{own}"
+            for field, key in _OF_TRAINER.items() if container.get("name") == "node" else ():
+                if trainer.get(key):
+                    made = f"{path}.template.spec.containers[{number}].{field}"
+                    fields[made] = WrittenField(f"spec.trainer.{key}")
     return fields
 
 
@@ -133,7 +133,10 @@ def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
     for job in mappings(section(template, "spec"), "replicatedJobs"):
         jobs.append(_with_trainer(job, spec, section(runtime, "spec")))
     metadata = {**section(train_job, "metadata")}
-    own = {labels.MADE_FROM: "TrainJob"}
+    own = {
+        labels.MADE_FROM: "TrainJob",
+        labels.WRITTEN_FIELDS: as_annotation(_written(train_job, runtime)),
+    }
     if "torch" in section(runtime, "spec", "mlPolicy"):
         # The processes of torchrun wait for each other.
         own[labels.GANG] = "true"

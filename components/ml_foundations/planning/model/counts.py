@@ -15,6 +15,8 @@ class Count(NamedTuple):
     """The values by path. While one is higher, the factor is: the least replicas too."""
     others: int = 0
     """How many pods of the fields' number are of another set, such as a leader."""
+    ceilings: tuple[str, ...] = ()
+    """The fields with the most replicas that autoscalers may set."""
 
 
 def deciding_path(counts: Iterable[Count]) -> str:

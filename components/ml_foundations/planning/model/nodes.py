@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled, whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.model.refusals import UnknownFact
 
 if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType
@@ -71,8 +72,8 @@ class NodeClass:
     """The zones in which a pool's nodes may be, if there are several: theirs is ``UNKNOWN``."""
     most_per_zone: int = 0
     """How many such nodes there are at most in each of these zones."""
-    unknown: tuple[str, ...] = ()
-    """Fields of the pool that are not known yet: then nobody knows which pods it accepts."""
+    unknown: tuple[UnknownFact, ...] = ()
+    """What is not known of the pool yet: then nobody knows which pods it accepts."""
     made_by: str = ""
     """What has them made for pods that wait; then only their labels are known."""
     lacks: frozenset[str] = frozenset()

@@ -1,6 +1,26 @@
-"""Refusals: what keeps something from running, in words."""
+"""Refusals: what keeps something from running, as data with its sentence."""
 
+from enum import Enum, auto
 from typing import NamedTuple
+
+
+class Cause(Enum):
+    """What a remedy depends on, where the rule and the field do not show it."""
+
+    NO_POOL_LIST = auto()
+    """The program does not list the node pools of its cluster."""
+    NOT_IN_CATALOG = auto()
+    """The catalog lacks the machine type of a node pool."""
+    NO_GPU_PRODUCT = auto()
+    """The pods require a label that the GPU Operator gives to nodes, and the nodes lack it."""
+
+
+class UnknownFact(NamedTuple):
+    """Something about a node pool that is not known yet."""
+
+    name: str
+    """What it is, such as the path of a field."""
+    cause: Cause | None = None
 
 
 class Refusal(NamedTuple):
@@ -17,6 +37,9 @@ class Refusal(NamedTuple):
     """The object that it is about, if that is not the workload."""
     only_refuses: bool = False
     """Whether the unknown value can only refuse pods: no value of it makes more pods fit."""
+    cause: Cause | None = None
+    workloads: tuple[str, ...] = ()
+    """The workloads that its message names."""
 
 
 def invalid(path: str, fault: str, about: str = "") -> Refusal:

@@ -26,6 +26,12 @@ from ml_foundations.planning.model.described_kinds import DescribedKind, PodTemp
 from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.performance import fingerprint
+from ml_foundations.planning.model.written import (
+    WrittenField,
+    WrittenFields,
+    written_fields,
+    written_path,
+)
 
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """The kinds that make a declared number of alike pods."""
@@ -91,6 +97,12 @@ class PodSet:
     """The path of their number."""
     counts: tuple[Count, ...] = ()
     """The factors of their number, with the fields that decide each."""
+    written: WrittenFields = field(default_factory=dict[str, WrittenField])
+    """The fields that the user wrote, if a controller makes the workload."""
+
+    def written_path(self, below: str) -> str:
+        """Return the field that the user wrote for one of the pods' spec."""
+        return written_path(f"{self.path}.{below}", self.written)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -547,7 +559,7 @@ def _at_once(spec: Manifest, succeeded: int = 0) -> int:
 
 def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
     """Yield the pod sets of a JobSet."""
-    jobs = items(section(document, "spec"), "replicatedJobs")
+    jobs, written = items(section(document, "spec"), "replicatedJobs"), written_fields(document)
     ways = [exclusive.placement(document, job) for job in jobs]
     for index, (job, how) in enumerate(zip(jobs, ways, strict=True)):
         path = f"spec.replicatedJobs[{index}]"
@@ -563,9 +575,11 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
         }
         job_spec = section(job, "template", "spec")
         fields = _job_fields(job_spec, f"{path}.template.spec", of_gang=True)
-        counts = (Count(max(replicas, 1), {f"{path}.replicas": replicas}), Count(count, fields))
+        fields = {written_path(path, written): value for path, value in fields.items()}
+        of_jobs = {written_path(f"{path}.replicas", written): replicas}
+        counts = (Count(max(replicas, 1), of_jobs), Count(count, fields))
         count_path, spec_path = deciding_path(counts), f"{path}.template.spec.template.spec"
-        pods = PodSet(template, spec, pod_labels, count, spec_path, count_path, counts)
+        pods = PodSet(template, spec, pod_labels, count, spec_path, count_path, counts, written)
         # Each child Job has its own set if the Jobs are placed exclusively.
         if replicas > 1 and not any(other.is_exclusive for other in ways):
             yield replace(pods, count=replicas * count)
@@ -614,7 +628,8 @@ def _of_described(
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
     outer: tuple[Count, ...] = ()
     if path := described.replicas:
-        outer = (Count(replicas, _scaled_fields(path, at(document, path), autoscalers)),)
+        fields = _scaled_fields(path, at(document, path), autoscalers)
+        outer = (Count(replicas, fields, ceilings=_ceilings(autoscalers)),)
     whose = (described.kind, *key_of(document), document)
     claims = claim_templates(document)
     sets: list[PodSet] = []
@@ -672,6 +687,16 @@ def _scaled_fields(path: str, replicas: Any, autoscalers: Sequence[Manifest]) ->
     return fields
 
 
+def _ceilings(autoscalers: Sequence[Manifest]) -> tuple[str, ...]:
+    """Return the fields with the most replicas that autoscalers may set."""
+    fields: list[str] = []
+    for autoscaler in autoscalers:
+        kind = written_kind(autoscaler)
+        field = "spec.maxReplicaCount" if kind == "ScaledObject" else "spec.maxReplicas"
+        fields.append(f"{field} of {kind} {name_of(autoscaler)}")
+    return tuple(fields)
+
+
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
     spec = section(document, "spec")
     replicas = spec.get("replicas")
@@ -680,7 +705,9 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
     surge = _surge(spec, count) if kind == "Deployment" else 0
     whose = (kind, *key_of(document), document)
     fields = _scaled_fields("spec.replicas", replicas, autoscalers)
-    sets = (_pod_set(document, count, "spec.template", fields),)
+    pods = _pod_set(document, count, "spec.template", fields)
+    counts = (pods.counts[0]._replace(ceilings=_ceilings(autoscalers)),)
+    sets = (replace(pods, counts=counts),)
     return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
 
 

@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.tolerations import described_taint, untolerated_t
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal, beyond_planning
+from ml_foundations.planning.model.refusals import Cause, Refusal, beyond_planning, doubt
 
 _Unmet = tuple[Manifest, Mapping[str, Any], bool]
 """A requirement, the values of the node that it is about, and whether these are known."""
@@ -36,11 +36,11 @@ def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     if node.made_by:
         return [_made_or_not(pod, node)]
     if node.unknown:
-        unknown: list[Refusal] = []
-        for path in node.unknown:
-            message = f"its {path} is not known yet"
-            unknown.append(Refusal("unknown-value", "", message, certain=False))
-        return unknown
+        doubts: list[Refusal] = []
+        for fact in node.unknown:
+            message = f"its {fact.name} is not known yet"
+            doubts.append(doubt("unknown-value", "", message)._replace(cause=fact.cause))
+        return doubts
     reasons = [*spec_refusals(pod.spec, node), *_shared_gpus(pod, node)]
     return [*reasons, *pod.volume_refusals(node)] if pod.volume_refusals else reasons
 
@@ -116,12 +116,17 @@ def _node_affinity(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
         return
     texts: list[str] = []
     is_certain = True
+    cause = None
     for requirements in unmet_terms:
         texts.append(" and ".join(map(_described, requirements)))
         is_certain &= any(is_known for *_, is_known in requirements)
+        for requirement, values, _ in requirements:
+            if requirement.get("key") == labels.GPU_PRODUCT not in values:
+                cause = Cause.NO_GPU_PRODUCT
     described = "; or ".join(texts) or "it has no term, which matches no node"
     message = f"required node affinity: {described}"
-    yield Refusal("node-affinity", "affinity.nodeAffinity", message, certain=is_certain)
+    path = "affinity.nodeAffinity"
+    yield Refusal("node-affinity", path, message, certain=is_certain, cause=cause)
 
 
 def _described(unmet_requirement: _Unmet) -> str:

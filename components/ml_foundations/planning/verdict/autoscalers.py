@@ -87,7 +87,8 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
                 problem = _NO_ADAPTER
             if problem:
                 path = f"spec.metrics.{type_.lower()}.metric.name"
-                message, remedy = f"it scales by {name}, {problem[0]}", problem[1]
+                why, remedy = problem
+                message = f"it scales by {name}, {why}"
                 # Their autoscaler does nothing, and only its status reports it. It is certain if
                 # the cluster's properties are given: then everything in it is declared. Nobody
                 # knows what an adapter finds.

@@ -53,10 +53,7 @@ class Change:
         if (old.verdict, old.gpus) != (new.verdict, new.gpus):
             return True
         # What fits has only reasons that the user accepts.
-        known = {finding.message for finding in old.reasons}
-        return new.verdict is Verdict.FITS and any(
-            finding.message not in known for finding in new.reasons
-        )
+        return new.verdict is Verdict.FITS and not {*new.reasons} <= {*old.reasons}
 
     def verdicts(self, absent: str) -> tuple[str, str]:
         """Return its verdicts before and after, in words; ``absent`` if it was not judged then."""

@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of
@@ -12,7 +15,7 @@ from ml_foundations.planning.model.decisions import QuotaExceeded, Reason, Verdi
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Cause, Refusal
 from ml_foundations.planning.model.resources import is_extended, resource_name
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
@@ -28,7 +31,8 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
     words = _words(reason, verdict)
     severe = error if verdict is Verdict.CANNOT_FIT else warning
     about = words.object or str(workload or "stack")
-    return severe(words.rule, about, words.path, words.message, words.remedy)
+    shown = severe(words.rule, about, words.path, words.message, words.remedy)
+    return replace(shown, workloads=words.workloads) if words.workloads else shown
 
 
 def without_accepted(outcome: decisions.Outcome, accepted: Collection[str]) -> decisions.Outcome:
@@ -53,61 +57,66 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
 
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
-    quota, resource = name_of(reason.quota), reason.resource
-    wanted, free, enough = _amounts(reason)
-    wanted = f"in all {wanted}" if reason.in_all else wanted
-    short = f"{readable(reason.wanted - reason.free)} too few"
+    quota, resource, amounts = name_of(reason.quota), reason.resource, _amounts(reason)
+    need = f"in all {amounts.needed}" if reason.in_all else amounts.needed
+    short = readable(reason.wanted - reason.free)
     if reason.workloads:
-        together = f"{names(map(str, reason.workloads))} together need {wanted} {resource}"
-        path, message = f"spec.hard.{resource}", f"{together}, and the quota leaves {free}: {short}"
-        remedy = f"Raise {resource} to {enough}, or lower what the workloads ask for."
-        return Refusal("quota-sum", path, message, remedy, object=full_name(reason.quota))
+        workloads = tuple(map(str, reason.workloads))
+        message = (
+            f"{names(workloads)} together need {need} {resource}, and the quota leaves "
+            f"{amounts.free}: {short} too few"
+        )
+        remedy = f"Raise {resource} to {amounts.enough}, or lower what the workloads ask for."
+        refusal = Refusal("quota-sum", f"spec.hard.{resource}", message, remedy)
+        return refusal._replace(object=full_name(reason.quota), workloads=workloads)
     # Kubernetes counts the claims themselves: the workload only waits for them.
     is_of_claims = "storage" in resource or resource == "persistentvolumeclaims"
     who = "the claims that it needs come to" if is_of_claims else "it needs"
-    lower = "make the claims smaller or fewer" if is_of_claims else "ask for less"
     of_all = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
-    leaves = f"ResourceQuota {quota} leaves {free}{of_all}"
-    path = f"ResourceQuota {quota}.spec.hard.{resource}"
-    message = f"{who} {wanted} {resource}, and {leaves}: {short}"
-    remedy = f"Raise {resource} of ResourceQuota {quota} to {enough}, or {lower}."
-    return Refusal("quota", path, message, remedy)
+    message = (
+        f"{who} {need} {resource}, and ResourceQuota {quota} leaves {amounts.free}{of_all}: "
+        f"{short} too few"
+    )
+    lower = "make the claims smaller or fewer" if is_of_claims else "ask for less"
+    remedy = f"Raise {resource} of ResourceQuota {quota} to {amounts.enough}, or {lower}."
+    return Refusal("quota", f"ResourceQuota {quota}.spec.hard.{resource}", message, remedy)
 
 
-def _amounts(exceeded: QuotaExceeded) -> tuple[str, str, str]:
-    """Return what is wanted, what is free and what would be enough."""
-    wanted, free, hard = exceeded.wanted, exceeded.free, exceeded.hard
-    enough = readable(hard + wanted - free, math.ceil)
-    return readable(wanted), readable(max(0, free)), enough
+class _Amounts(NamedTuple):
+    """What is needed of a quota, what it leaves, and what it would have to be."""
+
+    needed: str
+    free: str
+    enough: str
 
 
-_ONE_BY_ONE = "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1"
-_FEWER = "lower the autoscaler's maxReplicas"
-_GROUP_BY_GROUP = "set rollingUpdateConfiguration to maxSurge 0 and maxUnavailable 1"
-_GROWTH = {
-    "rollout-surge": ("s during a rollout", _ONE_BY_ONE),
-    "autoscaling-ceiling": ("s, which the autoscaler may set,", _FEWER),
-}
-"""When there are the replicas that a rule is about, and another remedy than more resources."""
+def _amounts(exceeded: QuotaExceeded) -> _Amounts:
+    enough = readable(exceeded.hard + exceeded.wanted - exceeded.free, math.ceil)
+    return _Amounts(readable(exceeded.wanted), readable(max(0, exceeded.free)), enough)
 
 
 def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
-    (when, other_remedy), count, limit = _GROWTH[reason.rule], reason.count, reason.limit
-    replica = "group" if reason.of_groups else "pod"
-    pods = f"{replica}{when}"
-    if reason.of_groups and other_remedy == _ONE_BY_ONE:
-        other_remedy = _GROUP_BY_GROUP
+    count, limit, replica = reason.count, reason.limit, "group" if reason.of_groups else "pod"
+    if reason.rule == "autoscaling-ceiling":
+        replicas = f"{count} {replica}s, which the autoscaler may set,"
+        smaller = f"lower {listed(reason.pods.counts[0].ceilings)}"
+    else:
+        replicas = f"{count} {replica}s during a rollout"
+        field = "spec.strategy.rollingUpdate"
+        if reason.of_groups:
+            field = "spec.rolloutStrategy.rollingUpdateConfiguration"
+        smaller = f"set {field} to maxSurge 0 and maxUnavailable 1"
     if isinstance(limit, QuotaExceeded):
         quota, resource = f"ResourceQuota {name_of(limit.quota)}", limit.resource
-        wanted, free, enough = _amounts(limit)
-        message = f"{count} {pods} need {wanted} {resource}, and {quota} leaves {free}"
-        remedy = f"Raise {resource} to {enough}, or {other_remedy}."
+        amounts = _amounts(limit)
+        message = f"{replicas} need {amounts.needed} {resource}, and {quota} leaves {amounts.free}"
+        remedy = f"Raise {resource} to {amounts.enough}, or {smaller}."
         return Refusal(reason.rule, f"{quota}.spec.hard.{resource}", message, remedy)
     most = number(limit, replica)
     if not reason.of_groups:
         most = f"{most} of {needs(reason.pod)}"
-    message = f"{count} {pods} do not fit: the nodes take {most}"
-    remedy = f"Make room for {count - limit} more, or {other_remedy}."
+    message = f"{replicas} do not fit: the nodes take {most}"
+    remedy = f"Make room for {count - limit} more, or {smaller}."
     return Refusal(reason.rule, reason.pods.count_path, message, remedy)
 
 
@@ -115,89 +124,96 @@ def node_refuses(
     pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False
 ) -> Refusal:
     """Return that a node refuses the pods, or perhaps, though they may or must run there."""
-    rule, path, message, *_ = refusal
-    path = f"{pods.path}.{path}".removesuffix(".")
+    path = f"{pods.path}.{refusal.path}".removesuffix(".")
     if must_run:
-        message = f'its pod must run on "{node.name}" and cannot: {message}'
-        return Refusal(rule, path, message, f"Keep it off {node.name} by a node selector.")
+        message = f'its pod must run on "{node.name}" and cannot: {refusal.message}'
+        remedy = f"Keep it off {node.name} by a node selector."
+        return Refusal(refusal.rule, path, message, remedy)
+    message = f'"{node.name}" may take the pods or not: {refusal.message}'
     remedy = refusal.remedy or "Select nodes by labels that the pool declares."
-    if rule == "unknown-value":
-        remedy = "Give it as a plain value, which is known at preview."
-        if "list of node pools" in message:
-            pools = "describe the GPU pools of a cluster that exists"
-            remedy = f"Declare its node pools here, or {pools}."
-        if "not in the catalog" in message:
-            shape = f"the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
-            remedy = f"Declare its shape by {shape}."
-    return Refusal(rule, path, f'"{node.name}" may take the pods or not: {message}', remedy)
+    if refusal.rule == "unknown-value":
+        remedy = _HOW_TO_KNOW[refusal.cause]
+    return Refusal(refusal.rule, path, message, remedy)
+
+
+_HOW_TO_KNOW = {
+    None: "Give it as a plain value, which is known at preview.",
+    Cause.NO_POOL_LIST: (
+        "Declare its node pools here, or describe the GPU pools of a cluster that exists."
+    ),
+    Cause.NOT_IN_CATALOG: (
+        f"Declare its shape by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes."
+    ),
+}
+"""How to make known what is not known of nodes."""
 
 
 def node_is_full(pods: PodSet, pod: PodClass, group: NodeGroup) -> Refusal:
     """Return that a node on which a DaemonSet must run has no room for its pod."""
-    short = "; ".join(lack_texts(lacks(pod, group)))
-    short, name = short or "host ports or anti-affinity keep it off", group.node.name
+    name, lacking = group.node.name, "; ".join(lack_texts(lacks(pod, group)))
+    against = lacking or "host ports or anti-affinity keep it off"
+    message = f'"{name}" has no room for its pod: {against}'
     remedy = f"Lower the pod's requests, or keep it off {name} by a node selector."
-    message = f'"{name}" has no room for its pod: {short}'
     return Refusal("daemon-set-room", pods.path, message, remedy)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
     """Return that pods replace running pods with a lower priority."""
-    below = f"a priority below {pod.priority}"
-    message = f"its pods find room only by evicting running pods of {below}"
+    message = f"its pods find room only by evicting running pods of a priority below {pod.priority}"
     remedy = "Make room for both, or lower the priority."
     return Refusal("preemption", f"{pods.path}.priorityClassName", message, remedy)
 
 
 def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
     """Return that pods on several nodes may mount a claim that one node may attach."""
-    mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
-    one_node = "one node at a time may attach (ReadWriteOnce)"
-    message = f"{mounting} the claim {claim}, which {one_node}: pods on another node wait"
+    mounting = tuple(map(str, workloads)) if len(workloads) > 1 else ()
+    message = (
+        f"{names(mounting or ['several pods'])} mount the claim {claim}, which one node at a time "
+        "may attach (ReadWriteOnce): pods on another node wait"
+    )
     remedy = f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other."
-    return Refusal("volume-access", "volumes", message, remedy)
+    return Refusal("volume-access", "volumes", message, remedy, workloads=mounting)
 
 
 def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
-    missing = _missing(reason)
+    shortfall = _shortfall(reason)
     if reason.of_one:
-        message = missing or "its pods may take each other's places"
+        message = shortfall or "its pods may take each other's places"
         remedy = f"Let pools have more nodes, or lower {alternatives(reason.of_one)}."
         return Refusal("nodes", reason.of_one[0], message, remedy)
     if reason.job:
         all_end = all(workload.is_finite for workload in reason.staying)
         until = "until they have ended" if all_end else "forever"
-        staying = names(map(str, reason.staying))
-        missing = missing or "they may take all the room"
-        message = f"next to {staying} it may wait {until}: {missing}"
+        staying = tuple(map(str, reason.staying))
+        why = shortfall or "they may take all the room"
+        message = f"next to {names(staying)} it may wait {until}: {why}"
         remedy = "Let its pools have more nodes, or give it a separate pool."
-        return Refusal("competition", "", message, remedy, object=str(reason.job))
-    pod_names: dict[str, None] = {}
-    pool_names: dict[str, None] = {}
-    for demand in reason.demands:
-        pod_names[demand.pod.name] = None
-        pool_names |= dict.fromkeys(group.node.name for group in demand.node_groups)
-    competing, pools = names(pod_names), names(pool_names)
-    if not missing and verdict is Verdict.CANNOT_FIT:
-        missing = f"no way of placing them on {pools} has room for all"
-    if not missing:
-        choices = "as the scheduler's choices fall"
-        missing = f"on {pools} they may take each other's room, {choices}"
-    message = f"{competing} run at the same time: {missing}"
+        refusal = Refusal("competition", "", message, remedy, object=str(reason.job))
+        return refusal._replace(workloads=staying)
+    competing = dict.fromkeys(demand.pod.name for demand in reason.demands)
+    node_groups = chain.from_iterable(demand.node_groups for demand in reason.demands)
+    pools = names(dict.fromkeys(group.node.name for group in node_groups))
+    why = f"on {pools} they may take each other's room, as the scheduler's choices fall"
+    if verdict is Verdict.CANNOT_FIT:
+        why = f"no way of placing them on {pools} has room for all"
+    message = f"{names(competing)} run at the same time: {shortfall or why}"
     remedy = f"Raise the maximum of {pools}, or give the workloads separate pools."
-    return Refusal("competition", "", message, remedy)
+    return Refusal("competition", "", message, remedy, workloads=tuple(competing))
 
 
-def _missing(reason: decisions.Competition) -> str:
+def _shortfall(reason: decisions.Competition) -> str:
     """Return what pod groups need together of the resources that are short, if it is certain."""
     if reason.shortfall is None:
         return ""
-    needed, offered = reason.shortfall.needed, reason.shortfall.offered
-    nodes = reason.shortfall.nodes
+    needed, offered, nodes = (
+        reason.shortfall.needed,
+        reason.shortfall.offered,
+        reason.shortfall.nodes,
+    )
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
-    wanted = listed(f"{readable(needed[name])} {resource_name(name)}" for name in short)
+    amounts = listed(f"{readable(needed[name])} {resource_name(name)}" for name in short)
     if not nodes:
-        return f"together they need {wanted}, and no node offers any"
+        return f"together they need {amounts}, and no node offers any"
     most = listed(readable(offered[name]) for name in short)
     offers = verb(len(nodes), "offers", "offer")
-    return f"together they need {wanted}, and {names(nodes)} {offers} {most} at most"
+    return f"together they need {amounts}, and {names(nodes)} {offers} {most} at most"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from ml_foundations.catalog.tables import rows
@@ -34,6 +34,8 @@ class Finding:
         message: What is invalid or missing, with the numbers.
         remedy: The shortest fix.
         cluster: Its cluster in words, if a program has several.
+        value: The value that it is about, if that is a placeholder.
+        workloads: The workloads that its message names.
     """
 
     rule: str
@@ -43,6 +45,14 @@ class Finding:
     message: str
     remedy: str
     cluster: str = ""
+    value: str = ""
+    workloads: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what reports show of it, by name."""
+        fields = asdict(self)
+        del fields["value"], fields["workloads"]
+        return fields
 
     @property
     def place(self) -> str:

@@ -6,6 +6,7 @@ read their own logs.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
@@ -18,8 +19,6 @@ from ml_foundations.planning.model.declared import full_name, key_of, of_kind
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 
-PLACEHOLDER = "placeholder"
-"""The rule about values that a user must replace."""
 _PLACEHOLDERS = list(rows("placeholders.csv"))
 _OPENING_KINDS = ("ClusterRoleBinding", "Ingress", "NetworkPolicy", "RoleBinding", "Service")
 """Kinds that name users, networks or domains, and so open a way into the cluster."""
@@ -40,7 +39,8 @@ def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
         for path, value in leaves({key: inputs[key] for key in inputs if key != "metadata"}):
             if meaning := placeholder(value):
                 remedy = "Set your own. Only a rehearsal accepts it."
-                yield error(PLACEHOLDER, about, path, f'"{value}" {meaning}', remedy)
+                finding = error("placeholder", about, path, f'"{value}" {meaning}', remedy)
+                yield replace(finding, value=value)
 
 
 def _names(inputs: Manifest) -> list[str]:
@@ -90,7 +90,7 @@ def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
         for name in hard:
             if fault := uncounted(name, scoped_to(spec)):
                 message = f"its amount of {name} limits nothing: {fault.reason}"
-                remedy = f"Remove {name}." if fault.instead in hard else fault.remedy
+                remedy = f"Remove {name}." if fault.instead in hard else f"{fault.fix}."
                 yield warning("quota-name", full_name(quota), f"spec.hard.{name}", message, remedy)
 
 

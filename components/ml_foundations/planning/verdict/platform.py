@@ -375,9 +375,8 @@ def _gpu_operator(
 def _unreadable_operator(values: Manifest | Unknown | None) -> Iterator[Finding]:
     try:
         Operator.of({} if values is None or isinstance(values, Unknown) else values)
-    except ReadError as fault:
-        path, _, message = str(fault).partition(": ")
-        yield warning("unknown-value", "GPU Operator", path, message, "Correct it.")
+    except ReadError as unread:
+        yield warning("unknown-value", "GPU Operator", unread.field, unread.fault, "Correct it.")
 
 
 def _gpu_driver(operator: Operator, node: NodeClass) -> Iterable[Finding]:

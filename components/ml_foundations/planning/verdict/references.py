@@ -13,6 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
     items,
+    labels_of,
     name_of,
     namespace_of,
     plural,
@@ -22,6 +23,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import is_mapping, joined, unknown_paths
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
+from ml_foundations.planning.input.field_catalog import Makes
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind
 from ml_foundations.planning.model.workloads import Workload, claim_templates, is_stored
@@ -44,11 +46,9 @@ _ALL_RIGHTS = {"admin", "cluster-admin", "edit"}
 """The roles of every cluster that allow to create Secrets, claims and the like."""
 
 
-_MAKES_ANYTHING = ("planning does not know this kind", "what it installs or changes is not shown")
-"""The notes of the field catalog on kinds whose controllers may create any object."""
-
-
 class _Reference(NamedTuple):
+    """A field of an object that names another one."""
+
     path: str
     kind: str
     namespace: Any
@@ -79,17 +79,14 @@ def with_references(
     if not in_own_cluster and not of_kind(objects, "Namespace"):
         return verdicts
     declared = DeclaredObjects(objects, charts)
-    kinds = {"Namespace"}
-    if in_own_cluster:
-        kinds |= {"ComputeClass", "LocalQueue", "WorkloadPriorityClass"}
-        kinds |= {row["kind"] for row in _ROWS}
     is_complete = in_own_cluster or in_manifests
 
-    def is_checked(reference: _Reference) -> bool:
-        return reference.kind in kinds
-
     def missing(about: str, references: Iterable[_Reference]) -> list[Finding]:
-        lacking = list(filter(declared.lacks, filter(is_checked, references)))
+        lacking: list[_Reference] = []
+        for reference in references:
+            # In a cluster that exists, only namespaces are known to be all declared.
+            if (in_own_cluster or reference.kind == "Namespace") and declared.lacks(reference):
+                lacking.append(reference)
         # Without its namespace, nothing in it can exist: the others follow from that.
         namespaces = [reference for reference in lacking if reference.kind == "Namespace"]
         reported = namespaces or lacking
@@ -125,6 +122,7 @@ class DeclaredObjects:
         self._charts = charts
         self._names: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         self._unknown: set[str] = set()
+        """The kinds of objects whose names are not known."""
         for manifest in objects:
             kind, namespace = manifest["kind"], _namespace(manifest)
             name: Any = name_of(manifest)
@@ -138,17 +136,15 @@ class DeclaredObjects:
                 claims = self._names["PersistentVolumeClaim", namespace]
                 claims.add(f"{name_of(template)}-{name}-*")
         self._names["Namespace", ""].update(charts)
-        self._made = set[str]().union(*_makers(objects))
-        """The resources that declared objects may create."""
+        self._made = _makeable(objects)
 
     def lacks(self, reference: _Reference) -> bool:
         """Return whether no object has the name, of namespaces that the program alone fills."""
-        _, kind, namespace, name, _ = reference
+        kind, namespace, name = reference.kind, reference.namespace, reference.name
         if not isinstance(namespace, str) or not isinstance(name, str):
             return False
-        if not self.shows(namespace):
-            return False
-        return not _matches(name, (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ())))
+        declared = (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ()))
+        return self.shows(namespace) and not _matches(name, declared)
 
     def shows(self, namespace: str) -> bool:
         """Return whether the program alone fills a namespace."""
@@ -156,28 +152,29 @@ class DeclaredObjects:
 
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
         """Return the finding on a reference to an object that does not exist."""
-        path, kind, namespace, name, is_needed = reference
-        # It is an error if all objects are shown, and none of them may create this one.
-        is_certain = is_complete and is_needed and not self.may_be_made(kind)
-        names = [known for known in self._names[kind, namespace] if "*" not in known]
-        near = get_close_matches(name, sorted(names), n=1)
+        kind, name = reference.kind, reference.name
+        known = [item for item in self._names[kind, reference.namespace] if "*" not in item]
         having: list[str] = []
-        for (known_kind, known_namespace), known_names in self._names.items():
-            if known_kind == kind and name in known_names:
-                having.append(known_namespace)
-        where = f" in namespace {namespace}" if namespace else ""
-        message = f"{path.rpartition('.')[2]} names the {kind} {name}, which is not declared{where}"
-        if near:
-            message += f": did you mean {near[0]}?"
+        for (declared_kind, namespace), declared_names in self._names.items():
+            if declared_kind == kind and name in declared_names:
+                having.append(namespace)
+        field = reference.path.rpartition(".")[2]
+        where = f" in namespace {reference.namespace}" if reference.namespace else ""
+        message = f"{field} names the {kind} {name}, which is not declared{where}"
+        declare = f"Declare the {kind} {name}{where}"
+        if near := get_close_matches(name, sorted(known), n=1):
+            message = f"{message}: did you mean {near[0]}?"
+            declare = f"Write {near[0]}, or declare the {kind} {name}{where}"
         elif having:
-            message += f": namespace {min(having)} has one"
-        fix = f"Write {near[0]}, or declare" if near else "Declare"
-        rule, remedy = "reference", f"{fix} the {kind} {name}{where}"
+            message = f"{message}: namespace {min(having)} has one"
+        rule, remedy = "reference", f"{declare}."
         if kind in ("Secret", "ConfigMap"):
-            rule, made_elsewhere = "secret", "If another system makes it, accept this rule"
-            remedy = f"{remedy}, or set optional: true. {made_elsewhere}"
-        severe = error if is_certain else warning
-        return severe(rule, about, path, message, f"{remedy}.")
+            rule = "secret"
+            accept = "If another system makes it, accept this rule."
+            remedy = f"{declare}, or set optional: true. {accept}"
+        # It is an error if all objects are shown, and none of them may create this one.
+        is_certain = is_complete and reference.is_needed and not self.may_be_made(kind)
+        return (error if is_certain else warning)(rule, about, reference.path, message, remedy)
 
     def may_be_made(self, kind: str) -> bool:
         """Return whether an object of a kind has an unknown name, or may be created by another."""
@@ -191,24 +188,27 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return False
 
 
-def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
-    """Yield the resources that an object lets somebody create; "*" means any."""
+def _makeable(objects: Iterable[Manifest]) -> set[str]:
+    """Return the resources that some objects let somebody create; "*" means any.
+
+    Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create
+    lets an agent create its resources.
+    """
+    resources: set[str] = set()
     for manifest in objects:
-        _, reason = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
-        if reason in _MAKES_ANYTHING:
-            yield {"*"}
-        if manifest["kind"] in ("Role", "ClusterRole"):
-            for rule in items(manifest, "rules"):
-                # Example: an ExternalSecret has a controller that makes Secrets, and a Role with
-                # the verb create lets an agent create its resources.
-                if any(unknown_paths(rule)):
-                    yield {"*"}
-                elif {"*", "create"}.intersection(texts(rule, "verbs")):
-                    yield {*texts(rule, "resources")}
-        if str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS:
-            subjects = items(manifest, "subjects")
-            if any(subject.get("kind") == "ServiceAccount" for subject in subjects):
-                yield {"*"}
+        facts = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
+        subjects = items(manifest, "subjects")
+        is_of_agent = any(subject.get("kind") == "ServiceAccount" for subject in subjects)
+        has_all_rights = str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS
+        if facts.makes is Makes.ANYTHING or (has_all_rights and is_of_agent):
+            resources.add("*")
+        is_role = manifest["kind"] in ("Role", "ClusterRole")
+        for rule in items(manifest, "rules") if is_role else ():
+            if any(unknown_paths(rule)):
+                resources.add("*")
+            elif {"*", "create"}.intersection(texts(rule, "verbs")):
+                resources.update(texts(rule, "resources"))
+    return resources
 
 
 def _namespace(manifest: Manifest) -> Any:
@@ -221,23 +221,22 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
         return
     yield from _of_object(workload.manifest)
     if queue := workload.queue:
-        path = "metadata.labels."
-        namespace = workload.namespace
-        yield _Reference(path + labels.KUEUE_QUEUE, "LocalQueue", namespace, queue)
-        own_labels = section(workload.manifest, "metadata", "labels")
-        if rank := own_labels.get(labels.KUEUE_PRIORITY):
-            yield _Reference(path + labels.KUEUE_PRIORITY, "WorkloadPriorityClass", "", rank)
+        path = f"metadata.labels.{labels.KUEUE_QUEUE}"
+        yield _Reference(path, "LocalQueue", workload.namespace, queue)
+        if rank := labels_of(workload.manifest).get(labels.KUEUE_PRIORITY):
+            path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
+            yield _Reference(path, "WorkloadPriorityClass", "", rank)
     for pods in workload.pods:
-        own_claims: set[str] = set()
+        made_claims: set[str] = set()
         for volume in items(pods.spec, "volumes"):
             if "ephemeral" in volume:
-                own_claims.add(f"{workload.name}-{volume.get('name')}")
+                made_claims.add(f"{workload.name}-{volume.get('name')}")
         spec = section(pods.template, "spec")
         if name := section(spec, "nodeSelector").get(labels.COMPUTE_CLASS):
             path = f"{pods.path}.nodeSelector.{labels.COMPUTE_CLASS}"
             yield _Reference(path, "ComputeClass", "", name, is_needed=False)
         for reference in _named_in("pod", spec, pods.path, workload.namespace):
-            if reference.name not in own_claims:
+            if reference.name not in made_claims:
                 yield reference
 
 

@@ -134,7 +134,7 @@ def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | N
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """Return findings as JSON values; whether they are errors, the verdict shows."""
-    values = list(map(asdict, findings))
+    values = [finding.to_dict() for finding in findings]
     for value in values:
         del value["severity"]
         if not value["cluster"]:
@@ -173,6 +173,5 @@ def of_stack(finding: Finding) -> str:
 def sentence(finding: Finding, workload: Workload | None = None) -> str:
     """Return a finding as text: its object unless that is the workload, message, fix and rule."""
     about = "" if finding.place == str(workload) else f"{finding.place}: "
-    end = "" if finding.message.endswith(".") else "."
     remedy = f" {finding.remedy}" if finding.remedy else ""
-    return f"{about}{finding.message}{end}{remedy} [{finding.rule}]"
+    return f"{about}{finding.message}.{remedy} [{finding.rule}]"

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels, words
 from ml_foundations.kubernetes.objects import items, section
@@ -12,38 +13,40 @@ from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Cause, Refusal
 from ml_foundations.planning.model.resources import PODS, is_extended, resource_name
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
 
+class Lack(NamedTuple):
+    """A resource that is short for a pod on a node, in thousandths."""
+
+    resource: str
+    needed: int
+    free: int
+
+
 def explained(reason: Shortage) -> Refusal:
     """Return why the nearest node refuses a pod, or how many nodes are missing."""
-    path = reason.pods.path
-    if reason.most >= reason.wanted:
-        some = f"between {reason.least} and {reason.most} of {reason.wanted} pods"
+    pod, path, most = reason.pod, reason.pods.path, reason.most
+    if most >= reason.wanted:
+        some = f"between {reason.least} and {most} of {reason.wanted} pods"
         message = f"{some} find a place, as the scheduler's choices fall"
         remedy = "Loosen the constraint, or give every domain room for all."
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.node_groups:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    with_room = [group for group in reason.node_groups if group.room(reason.pod)]
-    able = [group for group in with_room if not refusals(reason.pod, group.node)]
-    if not able:
+    with_room = [group for group in reason.node_groups if group.room(pod)]
+    if not (able := [group for group in with_room if not refusals(pod, group.node)]):
         return _nowhere(reason)
-    if reason.limited_by and reason.most < total_room(reason.pod, able):
+    if reason.limited_by and most < total_room(pod, able):
         return _limited(reason, able)
     return _too_many(reason, able)
 
 
-_DISTANCES = {
-    "taint": 2,
-    "node-unschedulable": 2,
-    "disk-type": 5,
-    "volume-zone": 5,
-    "volume-binding": 5,
-}
+_OF_VOLUMES = dict.fromkeys(("disk-type", "volume-zone", "volume-binding"), 5)
+_DISTANCES = {"taint": 2, "node-unschedulable": 2, **_OF_VOLUMES}
 """How far a node is that refuses pods by a rule: a toleration is easier to add than a machine.
 
 Other rules count 10. In ``_nowhere``, a resource that is short counts 3, and an extended resource
@@ -52,7 +55,7 @@ that the node lacks counts 20: a pod with GPUs is nearer to any node with GPUs.
 
 
 def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
-    """Return how far a node is from accepting a pod."""
+    """Return how far a node is from accepting a pod, whatever its resources are."""
     return sum(_DISTANCES.get(refusal.rule, 10) for refusal in refusals(pod, group.node))
 
 
@@ -61,32 +64,28 @@ def _nowhere(reason: Shortage) -> Refusal:
     pods, pod = reason.pods, reason.pod
 
     def distance(group: NodeGroup) -> tuple[float, ...]:
-        missing, shares = _refusal_distance(pod, group), 0.0
-        for name, needed, free in lacks(pod, group):
-            missing += 20 if is_extended(name) and not free else 3
-            shares += 1 - free / needed
-        return missing, shares, -group.count
+        points, shares = _refusal_distance(pod, group), 0.0
+        for lack in lacks(pod, group):
+            points += 20 if is_extended(lack.resource) and not lack.free else 3
+            shares += 1 - lack.free / lack.needed
+        return points, shares, -group.count
 
     nearest = min(reason.node_groups, key=distance)
     refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
-    against = [refusal.message for refusal in refused]
-    against += lack_texts(short)
-    against = against or ["pods that run there keep it off, by host ports or anti-affinity"]
     rule, path = "pod-anti-affinity", pods.path
+    against = "pods that run there keep it off, by host ports or anti-affinity"
+    if refused or short:
+        against = "; ".join([*(refusal.message for refusal in refused), *lack_texts(short)])
     if refused:
-        rule, path = refused[0].rule, _written(reason, refused[0].path)
+        rule, path = refused[0].rule, refused[0].path
+        path = reason.sources.get(path, f"{pods.path}.{path}")
     elif short:
-        lacking = min(short, key=lambda lack: lack[0].startswith(labels.GKE_NETWORKS))
-        rule, path = "resources", reason.sources.get(lacking[0], _request_path(pods, lacking[0]))
+        first = min(short, key=lambda lack: lack.resource.startswith(labels.GKE_NETWORKS))
+        rule = "resources"
+        path = reason.sources.get(first.resource, _request_path(pods, first.resource))
     name = nearest.node.name
-    message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it'
-    message = f"{message}: {'; '.join(against)}"
-    return Refusal(rule, path, message, _remedy(reason, nearest, refused))
-
-
-def _written(reason: Shortage, path: str) -> str:
-    """Return the field that the user wrote for one of the pods' spec."""
-    return reason.sources.get(path, f"{reason.pods.path}.{path}")
+    message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it: {against}'
+    return Refusal(rule, path, message, _remedy(reason, nearest))
 
 
 def _request_path(pods: PodSet, resource: str) -> str:
@@ -94,84 +93,69 @@ def _request_path(pods: PodSet, resource: str) -> str:
     if resource.startswith(labels.GKE_NETWORKS):
         holder = pods.path.removesuffix(".spec") if "." in pods.path else ""
         return f"{holder}.metadata.annotations.{labels.GKE_INTERFACES}".lstrip(".")
-    asked = dict[str, int]()
+    amounts: dict[str, int] = {}
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(items(section(pods.template, "spec"), kind)):
             for part in ("limits", "requests"):
                 path = f"{pods.path}.{kind}[{index}].resources.{part}.{resource}"
                 if amount := millis(section(container, "resources", part)).get(resource):
-                    asked[path] = amount
-    return max(asked, key=lambda path: asked[path], default=f"{pods.path}.containers")
+                    amounts[path] = amount
+    return max(amounts, key=lambda path: amounts[path], default=f"{pods.path}.containers")
 
 
 def daemon_set_nowhere(pods: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
-    if not groups:
-        message = "it runs on no node, because there are none"
-        return Refusal("daemon-set-without-nodes", pods.path, message, "Declare a node pool.")
-    nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
-    refused = refusals(pod, nearest.node)
-    messages = "; ".join(refusal.message for refusal in refused)
-    against = messages or "its controller does not choose it"
-    name = nearest.node.name
-    path = f"{pods.path}.{refused[0].path}" if refused else pods.path
-    message = f'it runs on no node; the nearest, "{name}", does not take it: {against}'
-    remedy = _remedy(Shortage(pods, pod, groups, 0, 0, "", 1), nearest, refused)
+    path, message = pods.path, "it runs on no node, because there are none"
+    remedy = "Declare a node pool."
+    if groups:
+        nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
+        refused = refusals(pod, nearest.node)
+        name, messages = nearest.node.name, "; ".join(refusal.message for refusal in refused)
+        against = messages or "its controller does not choose it"
+        message = f'it runs on no node; the nearest, "{name}", does not take it: {against}'
+        path = f"{path}.{refused[0].path}" if refused else path
+        shortage = Shortage(pods, pod, groups, least=0, most=0, limited_by="", wanted=1)
+        remedy = _remedy(shortage, nearest)
     return Refusal("daemon-set-without-nodes", path, message, remedy)
 
 
-def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> str:
+def _remedy(reason: Shortage, nearest: NodeGroup) -> str:
     """Return the fewest changes with which the nearest pool accepts the pods."""
-    pod, rules = reason.pod, {refusal.rule for refusal in refused}
-    remedies = _remedies(reason, nearest, refused)
-    steps = [remedy for rule, remedy in remedies.items() if rule in rules]
-    for refusal in refused:
-        if refusal.remedy and refusal.rule not in remedies:
-            steps.append(refusal.remedy.rstrip("."))
-    overhead = millis(section(pod.spec, "overhead"))
-    lacking = lacks(pod, nearest)
-    for resource, _, free in lacking:
-        left = free - overhead.get(resource, 0)
-        besides = " besides the overhead" if overhead.get(resource) else ""
-        most = readable(left, math.floor)
-        if left > 0 and resource in reason.sources:
-            steps.append(f"lower count to {most} in {reason.sources[resource]}")
-        elif left > 0:
-            steps.append(f"request at most {most} {resource}{besides}")
-    nowhere = [resource for resource, _, free in lacking if free <= overhead.get(resource, 0)]
-    if claimed := [reason.sources[name] for name in nowhere if name in reason.sources]:
-        steps.append(f"let the selectors of {names(claimed)} match free devices of one node")
-    if nowhere := [name for name in nowhere if name not in reason.sources]:
-        steps.append(f"choose a pool that offers {names(_without_ip(nowhere))}")
-    text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
-    return words.as_remedy(text)
+    refused = refusals(reason.pod, nearest.node)
+    rules = {refusal.rule for refusal in refused}
+    by_rule = _ways(reason, nearest, refused)
+    steps = [way for rule, way in by_rule.items() if rule in rules]
+    steps += _resource_ways(reason, nearest)
+    sentences = [words.as_remedy(listed(steps))] if steps else []
+    sentences += [refusal.remedy for refusal in refused if refusal.rule not in by_rule]
+    remedy = " ".join(filter(None, dict.fromkeys(sentences)))
+    return remedy or "Free the node's host ports or loosen the anti-affinity."
 
 
-def _remedies(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
+def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
     """Return how to satisfy each rule by which the nearest node may refuse the pods."""
-    path, name = reason.pods.path, nearest.node.name
-    selectors = dict[str, None]()
+    pods, name = reason.pods, nearest.node.name
     tolerations = items(reason.pod.spec, "tolerations")
-    lasting = [one for one in tolerations if one.get("tolerationSeconds") is None]
+    lasting = [item for item in tolerations if item.get("tolerationSeconds") is None]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
-    if any("Seconds" in refusal.path for refusal in refused):
+    if any(refusal.path == "tolerations.tolerationSeconds" for refusal in refused):
         taints += " without tolerationSeconds"
+    selectors: dict[str, None] = {}
     values: list[str] = []
-    of_gpus = ""
     for refusal in refused:
         if refusal.rule == "node-selector":
-            key = refusal.path.removeprefix("nodeSelector.")
-            values.append(_values(reason, nearest, key))
-            whole = f"{path}.nodeSelector"
+            values.append(_values(reason, nearest, refusal.path.removeprefix("nodeSelector.")))
+            whole = pods.written_path("nodeSelector")
             selectors[reason.sources.get(refusal.path, whole)] = None
-        if f"has no {labels.GPU_PRODUCT}" in refusal.message:
-            adds_label = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
-            of_gpus = f" ({adds_label}; else set accelerator_label)"
+    affinity = f"correct {pods.written_path('affinity.nodeAffinity')}"
+    if any(refusal.cause is Cause.NO_GPU_PRODUCT for refusal in refused):
+        operator = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
+        affinity += f" ({operator}; else set accelerator_label)"
     return {
         "taint": f"tolerate {taints}",
         "node-selector": f"correct {listed(selectors)} ({'; '.join(values)})",
-        "node-affinity": f"correct {path}.affinity.nodeAffinity{of_gpus}",
-        "node-name": f"remove {path}.nodeName",
+        "node-affinity": affinity,
+        "node-name": f"remove {pods.written_path('nodeName')}",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
         "volume-zone": f"give {name} nodes in the volume's zone",
@@ -183,37 +167,61 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     """Return the values of a label that a pod may select, those of the nearest node first."""
     selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
-    offered: set[str] = set()
-    for group in reason.node_groups:
-        if key in group.node.labels:
-            offered.add(str(group.node.labels[key]))
+    labels_of_nodes = [group.node.labels for group in reason.node_groups]
+    offered = {str(node_labels[key]) for node_labels in labels_of_nodes if key in node_labels}
     values = sorted(offered - {selected}, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
+
+
+def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
+    """Return how to need no more of each resource than the nearest node has free.
+
+    What a DRA driver offers is claimed by count, and all else is requested by amount.
+    """
+    overhead = millis(section(reason.pod.spec, "overhead"))
+    ways, claims, absent = list[str](), list[str](), list[str]()
+    for resource, _, free in lacks(reason.pod, nearest):
+        left = free - overhead.get(resource, 0)
+        most, claim = readable(left, math.floor), reason.sources.get(resource)
+        if left > 0 and claim:
+            ways.append(f"lower count to {most} in {claim}")
+        elif left > 0:
+            besides = " besides the overhead" if overhead.get(resource) else ""
+            ways.append(f"request at most {most} {resource}{besides}")
+        elif claim:
+            claims.append(claim)
+        else:
+            absent.append(resource)
+    if claims:
+        ways.append(f"let the selectors of {names(claims)} match free devices of one node")
+    if absent:
+        ways.append(f"choose a pool that offers {names(_without_ip(absent))}")
+    return ways
 
 
 def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that a constraint, and not the nodes' room, limits the number of pods."""
     pod, pods, most = reason.pod, reason.pods, reason.most
-    path, rules = {
+    field, constraints = {
         "topology-spread": ("topologySpreadConstraints", pod.spread),
         "pod-anti-affinity": ("affinity.podAntiAffinity", pod.anti_affinity),
         "pod-affinity": ("affinity.podAffinity", pod.affinity),
         "volume-access": ("volumes", ()),
     }[reason.limited_by]
-    keys = dict.fromkeys(rule.key for rule in rules)
+    source = reason.sources.get(field)
+    keys = dict.fromkeys(constraint.key for constraint in constraints)
     over = f"over {names(keys)}" if keys else "with ReadWriteOncePod"
     roomy = names([f"{number(group.count, 'node')} of {group.node.name}" for group in able])
-    wanted = f"{number(reason.wanted, 'pod')} must run at once"
-    way = "change" if path in reason.sources else "loosen"
-    path = _written(reason, path)
-    remedy = words.as_remedy(f"{way} {path}", lowered(pods.counts, most))
-    message = f"{wanted}, and {path.removeprefix(f'{pods.path}.')} {over} lets {most}"
-    return Refusal(reason.limited_by, path, f"{message}: {roomy} would have the room", remedy)
+    together = f"{number(reason.wanted, 'pod')} must run at once"
+    message = f"{together}, and {source or field} {over} lets {most}: {roomy} would have the room"
+    way = f"change {source}" if source else f"loosen {pods.written_path(field)}"
+    remedy = words.as_remedy(way, lowered(pods.counts, most))
+    return Refusal(reason.limited_by, source or f"{pods.path}.{field}", message, remedy)
 
 
 def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
-    pod, count_path = reason.pod, reason.pods.count_path
+    pod, pods = reason.pod, reason.pods
     largest = max(able, key=lambda group: (group.room(pod), group.count))
     missing = math.ceil((reason.wanted - reason.most) / largest.room(pod))
     # A pool that is split over its zones is one pool to the reader.
@@ -222,63 +230,55 @@ def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
         by_pool[group.node.name] = group
         counts[group.node.name] += group.count
     offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
-    name, more = largest.node.name, f"the number of nodes by {missing}"
+    name, lower = largest.node.name, lowered(pods.counts, reason.most)
+    way = f"raise the number of nodes by {missing}"
     if largest.node.is_template:
-        more = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
+        way = f"raise the maximum of {name} to {number(counts[name] + missing, 'node')}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
-    lower = lowered(reason.pods.counts, reason.most)
-    remedy = words.as_remedy(f"raise {more}{f' or {lower}' if lower else ''}")
-    return Refusal("nodes", count_path, f"each pod needs {needs(pod)}; {offers}: {room}", remedy)
+    message = f"each pod needs {needs(pod)}; {offers}: {room}"
+    remedy = words.as_remedy(f"{way} or {lower}" if lower else way)
+    return Refusal("nodes", pods.count_path, message, remedy)
 
 
 def _offer(pod: PodClass, group: NodeGroup, count: int) -> str:
     """Return what nodes of a class offer of the resource that runs out first."""
-    nodes = number(count, "node")
-    nodes = f"at most {nodes}" if group.node.is_template else nodes
+    name = group.node.name
+    nodes = f"{'at most ' if group.node.is_template else ''}{number(count, 'node')}"
     if pod.excludes_itself_per_node:
-        return f'"{group.node.name}" takes one per node on {nodes}'
-
-    def pods_and_name(resource: str) -> tuple[int, str]:
-        return group.free.get(resource, 0) // pod.requests[resource], resource
-
-    name = min(pod.requests, key=pods_and_name)
-    free = readable(group.free.get(name, 0))
-    return f'"{group.node.name}" offers {free} {resource_name(name)} per node on {nodes}'
+        return f'"{name}" takes one per node on {nodes}'
+    pods = {key: group.free.get(key, 0) // amount for key, amount in pod.requests.items()}
+    scarce = min(pods, key=lambda resource: (pods[resource], resource))
+    free = readable(group.free.get(scarce, 0))
+    return f'"{name}" offers {free} {resource_name(scarce)} per node on {nodes}'
 
 
-def lacks(pod: PodClass, group: NodeGroup) -> list[tuple[str, int, int]]:
-    """Return the resources that are short for a pod on a node: name, needed, free."""
-    short: list[tuple[str, int, int]] = []
-    for name, needed in sorted(pod.requests.items()):
-        free = group.free.get(name, 0)
+def lacks(pod: PodClass, group: NodeGroup) -> list[Lack]:
+    """Return the resources that are short for a pod on a node."""
+    short: list[Lack] = []
+    for resource, needed in sorted(pod.requests.items()):
+        free = group.free.get(resource, 0)
         if needed > free:
-            short.append((name, needed, max(0, free)))
+            short.append(Lack(resource, needed, max(0, free)))
     return short
 
 
-def lack_text(lack: tuple[str, int, int]) -> str:
-    """Return one of ``lacks`` in words."""
-    name, needed, free = lack
-    if name == PODS:
-        return "it has no place for one more pod"
-    are_free = f"{readable(free)} {verb(free // WHOLE, 'is', 'are')} free"
-    return f"it needs {readable(needed)} {name}, and {are_free}, {readable(needed - free)} short"
-
-
-def lack_texts(short: Sequence[tuple[str, int, int]]) -> list[str]:
-    """Return ``lacks`` in words, with the resources that are short alike in one text."""
-    alike = dict[tuple[str, int, int], list[str]]()
-    for name, needed, free in short:
-        alike.setdefault(("" if is_extended(name) else name, needed, free), []).append(name)
+def lack_texts(short: Iterable[Lack]) -> list[str]:
+    """Return what is short in words; extended resources that are short alike are one text."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for resource, needed, free in short:
+        key = "" if is_extended(resource) else resource
+        alike.setdefault((key, needed, free), []).append(resource)
     texts: list[str] = []
     for (_, needed, free), resources in alike.items():
-        resources = [*map(resource_name, _without_ip(resources))]
-        each = "each of " if len(resources) > 1 else ""
-        texts.append(lack_text((f"{each}{names(resources)}", needed, free)))
+        shown = [*map(resource_name, _without_ip(resources))]
+        what = f"each of {names(shown)}" if len(shown) > 1 else shown[0]
+        rest = f"{readable(free)} {verb(free // WHOLE, 'is', 'are')} free"
+        text = f"it needs {readable(needed)} {what}, and {rest}, {readable(needed - free)} short"
+        texts.append("it has no place for one more pod" if resources == [PODS] else text)
     return texts
 
 
-def _without_ip(resources: Iterable[str]) -> Iterable[str]:
+def _without_ip(resources: Iterable[str]) -> dict[str, None]:
     """Return resources, those of a network once: nodes offer NAME or NAME.IP."""
     return dict.fromkeys(name.removesuffix(".IP") for name in resources)
 
@@ -288,8 +288,9 @@ def needs(pod: PodClass) -> str:
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
     # Requests for networks follow from interfaces.
-    own = [name for name in requested if not name.startswith(labels.GKE_NETWORKS)]
-    amounts = [f"{readable(pod.requests[name])} {resource_name(name)}" for name in own]
-    if networks := [*_without_ip(name for name in requested if name not in own)]:
-        amounts.append(number(len(networks), "network"))
+    networks = [name for name in requested if name.startswith(labels.GKE_NETWORKS)]
+    others = [name for name in requested if name not in networks]
+    amounts = [f"{readable(pod.requests[name])} {resource_name(name)}" for name in others]
+    if networks:
+        amounts.append(number(len(_without_ip(networks)), "network"))
     return ", ".join(amounts) or "a place"

@@ -87,6 +87,8 @@ class Report:
         """Return the report as data for JSON and the page, without what it was made of."""
         data = asdict(replace(self, seen=[], workloads=[]))
         del data["seen"]
+        data |= {"errors": [finding.to_dict() for finding in self.errors]}
+        data |= {"refuted": [finding.to_dict() for finding in self.refuted]}
         data["workloads"] = [row.to_dict() for row in self.workloads]
         return data
 
@@ -121,10 +123,9 @@ def _to_replace(rehearsal: Rehearsal) -> list[str]:
     users: dict[str, str] = {}
     # The state lists resources in the order in which they were made, which differs between runs.
     for finding in sorted(placeholder_findings(resources), key=lambda finding: finding.object):
-        value = finding.message.split('"')[1]
         # A link to a resource of the stack contains the placeholder of its project.
-        if not value.startswith(_LINKS):
-            users.setdefault(value, finding.object)
+        if not finding.value.startswith(_LINKS):
+            users.setdefault(finding.value, finding.object)
     return sorted(f"{value} ({user})" for value, user in users.items())
 
 

@@ -1,6 +1,5 @@
 """The data that the page shows in addition to the report: nodes, times, cost and verdicts."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -106,8 +105,8 @@ def _is_refuted(report: Report, finding: Finding) -> bool:
         cluster, _, namespace = row.namespace.rpartition("/")
         if cluster and finding.cluster != f"cluster {cluster}":
             continue
-        name = re.compile(rf"\b{re.escape(f'{row.kind} {namespace}/{row.name}')}(?![\w.-])")
-        is_about_it = name.fullmatch(finding.object) or name.search(finding.message)
+        name = f"{row.kind} {namespace}/{row.name}"
+        is_about_it = name in (finding.object, *finding.workloads)
         if is_about_it and row.state == "Completed" and finding.rule not in _NOT_REHEARSED:
             return True
     return False

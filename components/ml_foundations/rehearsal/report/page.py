@@ -55,7 +55,7 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "cost": cost,
         "retained": list(map(asdict, verdicts.retained)),
         "teams": {team: asdict(team_cost) for team, team_cost in verdicts.teams.items()},
-        "findings": list(map(asdict, verdicts.findings)),
+        "findings": [finding.to_dict() for finding in verdicts.findings],
     }
 
 
