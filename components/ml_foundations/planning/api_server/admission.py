@@ -35,10 +35,10 @@ from ml_foundations.planning.api_server.unknowns import (
 from ml_foundations.planning.model import exclusive, workloads
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
+    AdmittedPodSet,
     AdmittedWorkload,
     GrowthStops,
     Outcome,
-    PodSets,
     Verdict,
     in_turns,
     needed_claims,
@@ -134,7 +134,10 @@ class Admission:
         return admitted
 
     def _with_claims(
-        self, workload: Workload, pod_sets: PodSets = (), outcome: Outcome = NOTHING_DECIDED
+        self,
+        workload: Workload,
+        pod_sets: Sequence[AdmittedPodSet] = (),
+        outcome: Outcome = NOTHING_DECIDED,
     ) -> AdmittedWorkload:
         volumes = self._cluster.volumes
         claims, existing = volumes.claims_of(workload), volumes.own_claims(workload)
@@ -153,7 +156,7 @@ class Admission:
             names = {"name": str(workload), "namespace": workload.namespace}
             pod = plain_pod.of(**names, **specs, labels=pod_set.labels)
             outcome = _refused_pods(pod_set, self._of_amounts(workload, pod_set, stored))
-            copied = AdmittedWorkload(workload, ((pod_set, pod),), outcome=outcome)
+            copied = AdmittedWorkload(workload, (AdmittedPodSet(pod_set, pod),), outcome=outcome)
             return self._with_queue_and_quota_decisions(copied)
         invalid = validation.refusals(workload)
         outcome = Outcome.refused(invalid)
@@ -166,7 +169,7 @@ class Admission:
         pod_sets = [self._pods(workload, declared_set) for declared_set in declared_sets]
         for pod_set, pod in pod_sets:
             outcome += self._checked_pods(workload, pod_set, pod)
-        admitted = self._with_claims(workload, tuple(pod_sets))
+        admitted = self._with_claims(workload, pod_sets)
         outcome += Outcome.refused(self._ambiguities(workload)) + self._checked_claims(admitted)
         return self._with_queue_and_quota_decisions(admitted.with_outcome(outcome))
 
@@ -246,8 +249,8 @@ class Admission:
         nodes = interfaces.accepting_nodes(spec, self._cluster.declared)
         return self._cluster.devices.interfaces(spec, workload.namespace, nodes)
 
-    def _pods(self, workload: Workload, pod_set: PodSet) -> tuple[PodSet, PodClass]:
-        """Return a set of pods as the scheduler sees them; a DaemonSet's with their number."""
+    def _pods(self, workload: Workload, pod_set: PodSet) -> AdmittedPodSet:
+        """Return a pod set as the scheduler sees it; a DaemonSet's with its number of pods."""
         cluster, volumes = self._cluster, self._cluster.volumes
         created, stored = self._completed(workload, pod_set)
         pod = cluster.pod_class(
@@ -266,7 +269,7 @@ class Admission:
         if workload.kind == "DaemonSet":
             count = sum(place.count for place in cluster.accepting(pod))
             pod_set = replace(pod_set, count=count)
-        return pod_set, pod
+        return AdmittedPodSet(pod_set, pod)
 
     def _checked_pods(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Outcome:
         """Return the refusals of a set of pods by the API server, and their unknown facts."""

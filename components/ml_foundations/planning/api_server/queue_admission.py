@@ -25,9 +25,9 @@ from ml_foundations.planning.api_server.topology_requests import refused_annotat
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
     OTHER_FLAVOR,
+    AdmittedPodSet,
     AdmittedWorkload,
     Outcome,
-    PodSets,
     QueueUsage,
 )
 from ml_foundations.planning.model.node_groups import PodClass
@@ -84,7 +84,7 @@ class QueueAdmission:
             counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
             requests = times(counted, fewest_admitted(workload, pods)) if pods.count else {}
             spec = seen_by("queue", self._cluster, workload, pods, pod)
-            usage.append((queue, pods.count_path, spec, requests))
+            usage.append(QueueUsage(queue, pods.count_path, spec, requests))
         outcome += Outcome.refused(self._quota_refusals(workload, usage))
         if workload.kind == "Pod":
             outcome += Outcome.refused(self._pod_groups.refusals(workload.manifest))
@@ -108,9 +108,9 @@ class QueueAdmission:
         if not refused or replicas == 1 or not any(map(self._has_choice, usage)):
             return refused
         one: list[QueueUsage] = []
-        for queue, path, spec, requests in usage:
-            share = {name: amount // replicas for name, amount in requests.items()}
-            one.append((queue, path, spec, share))
+        for used in usage:
+            share = {name: amount // replicas for name, amount in used.requests.items()}
+            one.append(used._replace(requests=share))
         return [*queues.refusals(one)] or [refusal._replace(certain=False) for refusal in refused]
 
     def _has_choice(self, usage: QueueUsage) -> bool:
@@ -128,7 +128,7 @@ class QueueAdmission:
             for member in self._pod_groups.members(pod):
                 spec = self._cluster.stored(section(member, "spec"), key[0])
                 requests = self._cluster.queues.counted(_with_pods(pod_requests(spec)))
-                usage.append((queue, "spec", spec, requests))
+                usage.append(QueueUsage(queue, "spec", spec, requests))
             few = usage if len(usage) > 1 else []
             self._of_groups[key] = [*self._cluster.queues.refusals(few)]
         return self._of_groups[key]
@@ -137,13 +137,13 @@ class QueueAdmission:
         self, waiting: AdmittedWorkload, usage: Sequence[QueueUsage], outcome: Outcome
     ) -> AdmittedWorkload:
         """Return a workload with the labels and tolerations of the flavors that may admit it."""
-        by_set: list[PodSets] = []
+        by_set: list[list[AdmittedPodSet]] = []
         for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
             specs = self._cluster.queues.admitted(pod.spec, draw)
             # Kueue adds the labels of a flavor to a template before its pods are created.
             if self._cluster.is_gke and waiting.workload.kind not in GATED:
                 specs = map(with_class_tolerations, specs)
-            by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
+            by_set.append([AdmittedPodSet(pods, replace(pod, spec=spec)) for spec in specs])
         # Each choice is placed on the nodes, and the number of choices is a product.
         choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
         if waiting.pod_sets and not choices and not outcome.reasons:
@@ -154,14 +154,14 @@ class QueueAdmission:
                 pod_sets[index] = flavors[0]
         queued = replace(
             waiting,
-            pod_sets=tuple(pod_sets),
+            pod_sets=pod_sets,
             queue_usage=usage,
             flavor_choices=choices,
             outcome=outcome,
         )
         if len(choices) < 2:
             return queued
-        possible: list[PodSets] = []
+        possible: list[Sequence[AdmittedPodSet]] = []
         for variant in queued.in_each_flavor():
             if not any(self._cluster.queues.refusals(variant.queue_usage)):
                 possible.append(variant.pod_sets)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
@@ -118,13 +118,23 @@ Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
 _MAKES_VOLUMES = "volumeClaimPolicies"
 """The field by which a JobSet adds volumes that its pods mount without declaring them."""
 
-QueueUsage = tuple[Manifest, str, Manifest, Amounts]
-"""Pods' use of a ClusterQueue: the queue, the path of their number, their spec, their requests."""
+
+class QueueUsage(NamedTuple):
+    """Pods' use of a ClusterQueue."""
+
+    queue: Manifest
+    count_path: str
+    """The path of the number of pods."""
+    spec: Manifest
+    requests: Amounts
 
 
-PodSetClass = tuple[PodSet, PodClass]
-"""A set of pods as the manifest declares it, with its pods as the scheduler sees them."""
-PodSets = tuple[PodSetClass, ...]
+class AdmittedPodSet(NamedTuple):
+    """A pod set of an admitted workload."""
+
+    declared: PodSet
+    scheduled: PodClass
+    """Its pods, as the scheduler sees them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +214,13 @@ def _worst(reasons: Sequence[tuple[Verdict, Reason]]) -> Verdict | None:
     return together([verdict for verdict, _ in reasons]) if reasons else None
 
 
-def _pods_of(workload: Workload, like: PodSets) -> PodSets:
-    """Return the sets of pods of a workload as those of an equivalent one."""
-    copied: list[PodSetClass] = []
-    for pod_set, (_, pod) in zip(workload.pods, like, strict=True):
-        names = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
-        copied.append((pod_set, pod.of(**names)))
-    return tuple(copied)
+def _copies_for(workload: Workload, pod_sets: Sequence[AdmittedPodSet]) -> list[AdmittedPodSet]:
+    """Return the pod sets of an equivalent workload as those of a workload."""
+    copies: list[AdmittedPodSet] = []
+    for declared, (_, pod) in zip(workload.pods, pod_sets, strict=True):
+        names = {"name": str(workload), "namespace": workload.namespace, "labels": declared.labels}
+        copies.append(AdmittedPodSet(declared, pod.of(**names)))
+    return copies
 
 
 OTHER_FLAVOR = beyond_planning(
@@ -226,22 +236,22 @@ class AdmittedWorkload:
     """A workload with its pods as the scheduler would see them, and the outcome so far."""
 
     workload: Workload
-    pod_sets: PodSets = ()
-    """Its sets of pods; those of a DaemonSet with their number on these nodes."""
+    pod_sets: Sequence[AdmittedPodSet] = ()
+    """Its pod sets; that of a DaemonSet with the number of pods on these nodes."""
     claims: Sequence[Manifest] = ()
     """The declared claims that its pods mount."""
     existing_claims: Sequence[Manifest] = ()
     """The claims that exist already, of those that are created for its pods."""
     queue_usage: Sequence[QueueUsage] = ()
     """What it uses of the queue that it waits in."""
-    flavor_choices: Sequence[PodSets] = ()
-    """Its sets as each flavor of its queue changes them; empty if not known."""
+    flavor_choices: Sequence[Sequence[AdmittedPodSet]] = ()
+    """Its pod sets as each flavor of its queue changes them; empty if not known."""
     unknowns: Sequence[Refusal] = ()
     """What planning does not know of it: then nothing is certain."""
     outcome: Outcome = NOTHING_DECIDED
 
     def sets_selecting(self, node_labels: Manifest) -> int:
-        """Return how many sets of pods select nodes with these labels."""
+        """Return how many pod sets select nodes with these labels."""
         selectors = [section(pod.spec, "nodeSelector") for _, pod in self.pod_sets]
         return sum(node_labels.items() <= selector.items() for selector in selectors)
 
@@ -252,8 +262,8 @@ class AdmittedWorkload:
         variants: list[AdmittedWorkload] = []
         for choice in self.flavor_choices:
             usage: list[QueueUsage] = []
-            for (queue, path, _, requests), (_, pod) in zip(self.queue_usage, choice, strict=True):
-                usage.append((queue, path, pod.spec, requests))
+            for used, (_, pod) in zip(self.queue_usage, choice, strict=True):
+                usage.append(used._replace(spec=pod.spec))
             variants.append(replace(self, pod_sets=choice, queue_usage=usage))
         return variants
 
@@ -285,18 +295,21 @@ class AdmittedWorkload:
 
     def copy_for(self, workload: Workload) -> "AdmittedWorkload":
         """Return the same for another workload that no rule can tell apart."""
-        pods = _pods_of(workload, self.pod_sets)
-        choices = [_pods_of(workload, choice) for choice in self.flavor_choices]
-        usage = self.queue_usage
-        return AdmittedWorkload(workload, pods, queue_usage=usage, flavor_choices=choices)
+        choices = [_copies_for(workload, choice) for choice in self.flavor_choices]
+        return AdmittedWorkload(
+            workload,
+            _copies_for(workload, self.pod_sets),
+            queue_usage=self.queue_usage,
+            flavor_choices=choices,
+        )
 
-    def phases(self) -> list[PodSets]:
-        """Return its sets of pods that run together: all, or those of each phase of a JobSet."""
+    def phases(self) -> list[Sequence[AdmittedPodSet]]:
+        """Return its pod sets that run together: all, or those of each phase of a JobSet."""
         if not self.workload.phases:
             return [self.pod_sets]
-        phases: list[PodSets] = []
+        phases: list[Sequence[AdmittedPodSet]] = []
         for paths in self.workload.phases:
-            phases.append(tuple(pods for pods in self.pod_sets if pods[0].path in paths))
+            phases.append([pods for pods in self.pod_sets if pods.declared.path in paths])
         return phases
 
     def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, section, texts
 from ml_foundations.kubernetes.quantities import Amounts, times, total
@@ -113,32 +114,40 @@ def _interacts_with(pod: PodClass, other: PodClass) -> bool:
     return bool(pod.exclusive_claims & other.exclusive_claims)
 
 
+class JointVerdict(NamedTuple):
+    """The verdict on pods that must run at once."""
+
+    verdict: Verdict
+    shortfall: Shortfall | None = None
+    """What is missing for certain, if that is known."""
+
+
 def judge_together(
     pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
-) -> tuple[Verdict, Shortfall | None]:
-    """Return whether pods that must run at once fit together, and what is missing for certain."""
+) -> JointVerdict:
+    """Return whether pods that must run at once fit together."""
     # The cheap conditions go first: one that is sufficient, then one that is necessary. The others
     # try the ways to place the pods.
     if _always_fit(pod_groups, node_groups):
-        return Verdict.FITS, None
+        return JointVerdict(Verdict.FITS)
     running: list[PodClass] = []
     for group in node_groups:
         running += group.running
     may_evict_running = _may_evict(pod_groups, running)
     if not may_evict_running and (shortfall := _shortfall(pod_groups)):
-        return Verdict.CANNOT_FIT, shortfall
+        return JointVerdict(Verdict.CANNOT_FIT, shortfall)
     cannot_fit = Verdict.UNDETERMINED if may_evict_running else Verdict.CANNOT_FIT
     packed = arrangements([_without_repelling_nodes(pods, node_groups) for pods in pod_groups])
     if packed and not packed.stuck:
-        return Verdict.FITS, None
+        return JointVerdict(Verdict.FITS)
     if packed and not packed.complete:
-        return cannot_fit, None
+        return JointVerdict(cannot_fit)
     if packed and not _may_evict(pod_groups, [pods.pod for pods in pod_groups]):
-        return Verdict.UNDETERMINED, None
+        return JointVerdict(Verdict.UNDETERMINED)
     outcome = search(pod_groups, node_groups)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
-        return Verdict.UNDETERMINED, None
-    return Verdict.FITS if outcome.complete else cannot_fit, None
+        return JointVerdict(Verdict.UNDETERMINED)
+    return JointVerdict(Verdict.FITS if outcome.complete else cannot_fit)
 
 
 def _without_repelling_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:

@@ -46,5 +46,5 @@ def failing(fitting: Fitting, judged: Sequence[AdmittedWorkload]) -> Iterable[Re
     for demands in independent_sets(fitting.demands(judged, groups)):
         competing = {demand.pod for demand in demands}
         reasons = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
-        if reasons and fitting.judge_together(demands, groups)[0] is not Verdict.FITS:
+        if reasons and fitting.judge_together(demands, groups).verdict is not Verdict.FITS:
             yield from reasons
