@@ -167,14 +167,14 @@ class Outcome:
         """Return warnings without a verdict."""
         return cls(warnings=tuple(warnings))
 
-    def __add__(self, other: "Outcome") -> "Outcome":
+    def __add__(self, added: "Outcome") -> "Outcome":
         # Most checks find nothing, of thousands of workloads.
-        if other.verdict is None and not other.warnings:
+        if added.verdict is None and not added.warnings:
             return self
-        verdict = other.verdict
+        verdict = added.verdict
         if self.verdict is not None:
             verdict = self.verdict if verdict is None else together((self.verdict, verdict))
-        return Outcome(verdict, self.reasons + other.reasons, self.warnings + other.warnings)
+        return Outcome(verdict, self.reasons + added.reasons, self.warnings + added.warnings)
 
     @property
     def is_empty(self) -> bool:

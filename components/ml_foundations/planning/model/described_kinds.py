@@ -129,7 +129,8 @@ class DescribedPods:
         if self.init_containers:
             containers = [*items(spec, "initContainers"), *self.init_containers]
             spec = {**spec, "initContainers": containers}
-        count, times = self.count_of(document, prefix), _number(document, prefix, self.times, 1)
+        count = self.count_of(document, prefix)
+        times = _number(document, prefix, self.times, 1)
         fields = {prefix + p: at(document, prefix + p) for p in (self.count, *self.bounds[:1]) if p}
         factor = {prefix + self.times: times} if self.times else {}
         counts = (Count(count // max(times, 1), fields, self.others), Count(times, factor))
@@ -241,15 +242,16 @@ class DescribedKind:
 
     def created(self, document: Manifest, replicas: int) -> dict[str, int]:
         """Return how many objects a controller creates besides pods, as quotas count them."""
-        counts, sets = Counter[str](), 0
+        counts = Counter[str]()
+        sets = 0
         for pods in self.pods:
-            own = Counter[str]()
+            created = Counter[str]()
             for prefix in pods.prefixes(document):
                 has_pods = pods.count_of(document, prefix) > 0
-                own |= Counter(pods.created if has_pods else {})
+                created |= Counter(pods.created if has_pods else {})
                 if pods.sets and has_pods:
                     sets += replicas if pods.sets == "per replica" else 1
-            counts += own
+            counts += created
         if any(pods.sets for pods in self.pods):
             services = replicas if holds(document, self.service_per_replica) else 1
             counts += Counter({"services": services, "count/services": services})

@@ -79,29 +79,30 @@ class DeviceClaims:
 
     def missing(self, spec: Manifest, namespace: str) -> list[str]:
         """Return the templates and classes that a pod needs and that are not shown."""
-        field, kind = _TEMPLATE[1], _TEMPLATE[0]
-        found: list[str] = []
+        field = _TEMPLATE[1]
+        kind = _TEMPLATE[0]
+        missing: list[str] = []
         for name in (text_of(claim, field) for claim in items(spec, "resourceClaims")):
             if name and (field, namespace, name) not in self._specs:
-                found.append(f"{kind} {name}")
+                missing.append(f"{kind} {name}")
         # Without slices, the drivers come later, and their classes with them.
         for request in self._requests(spec, namespace, field) if self._has_slices else ():
             name = text_of(section(request, "exactly"), "deviceClassName")
             if name and name not in self._classes:
-                found.append(f"DeviceClass {name}")
-        return found
+                missing.append(f"DeviceClass {name}")
+        return missing
 
     def sources(self, spec: Manifest, namespace: str) -> dict[str, str]:
         """Return the requests of templates of claims for each resource that a pod claims."""
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for claim in items(spec, "resourceClaims"):
             name = text_of(claim, _TEMPLATE[1])
             template = self._specs.get((_TEMPLATE[1], namespace, name), {})
             for index, request in enumerate(items(section(template, "devices"), "requests")):
                 if resource := self._slices.resource(section(request, "exactly")):
                     path = f"spec.spec.devices.requests[{index}].exactly"
-                    found[resource] = f"{path} of {_TEMPLATE[0]} {name}"
-        return found
+                    sources[resource] = f"{path} of {_TEMPLATE[0]} {name}"
+        return sources
 
     def interfaces(
         self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
@@ -148,15 +149,15 @@ class DeviceClaims:
             able = [node for node in nodes if self._may_meet(node, request)]
             count = _count(request)
             product = " and ".join(_products(request)) or ("GPU" if count == 1 else "GPUs")
-            wanted = f"{count} {product}"
+            requested = f"{count} {product}"
             if not able:
-                message = f"it claims {wanted} of one node, and {self._offer(nodes)}"
+                message = f"it claims {requested} of one node, and {self._offer(nodes)}"
                 remedy = "Claim what one node has."
                 yield Refusal("device-claim", "resourceClaims", message, remedy)
             elif all(map(self._lacks_driver, able)):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
                 label = f"the label {labels.GKE_DRA_DRIVER} for that"
-                message = f"it claims {wanted}, and {names} must have {label}"
+                message = f"it claims {requested}, and {names} must have {label}"
                 remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
                 is_certain = all(labels.GPU_DEVICE_CLASS in node.lacks for node in able)
                 yield Refusal("device-claim", "resourceClaims", message, remedy, is_certain)
@@ -230,14 +231,15 @@ def _interfaces(request: Manifest, resource: str, nodes: Sequence[NodeClass]) ->
 def _refused_interfaces(request: Manifest, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
     """Yield why no node has the interfaces of a request."""
     name = str(request.get("deviceClassName"))
-    resource, count = f"{labels.DEVICES_OF_CLASS}{name}", _count(request)
+    resource = f"{labels.DEVICES_OF_CLASS}{name}"
+    count = _count(request)
     most = 0
     for node in nodes:
         if node.unknown or not (resource in node.allocatable or name in node.lacks):
             return
         most = max(most, node.allocatable.get(resource, 0) // WHOLE)
-    wanted = "all" if request.get("allocationMode") == "All" else str(count)
-    message = f"it claims {wanted} of {name} of one node"
+    requested = "all" if request.get("allocationMode") == "All" else str(count)
+    message = f"it claims {requested} of {name} of one node"
     if nodes and all(name in node.lacks for node in nodes):
         label = f"the label {labels.GKE_NETWORK_DRA_DRIVER}: true"
         message = f"{message}, and no node pool for it has {label}, without which there are none"

@@ -113,7 +113,8 @@ def equivalence_key(
     ``selected`` are the keys of labels that any pod's affinity or spread constraint selects, and
     ``declared`` the namespaces with declared objects.
     """
-    manifest, namespace = workload.manifest, workload.namespace
+    manifest = workload.manifest
+    namespace = workload.namespace
     if workload.kind not in _COMPARED or workload.claims or is_stored(manifest):
         return None
     if not _PLAIN_NAME.fullmatch(str(workload.name)):
@@ -130,7 +131,8 @@ def equivalence_key(
         controller = _without(section(manifest, "spec"), ("template",))
     if controller.get("selector") == {"matchLabels": labels_of(pods.template)}:
         controller["selector"] = "its own"
-    init_containers, containers = items(spec, "initContainers"), items(spec, "containers")
+    init_containers = items(spec, "initContainers")
+    containers = items(spec, "containers")
     shape = fingerprint(
         [
             workload.kind,

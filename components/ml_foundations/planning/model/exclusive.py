@@ -16,9 +16,12 @@ from ml_foundations.planning.model.performance import identity
 from ml_foundations.planning.model.refusals import Refusal
 
 _ALPHA = "alpha.jobset.sigs.k8s.io/"
-EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
-JOB_KEY, PRIORITY = "jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/priority"
-"""Labels of the pods of JobSets: all have the first, and the webhook adds the second."""
+EXCLUSIVE = f"{_ALPHA}exclusive-topology"
+_BY_LABELS = f"{_ALPHA}node-selector"
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
+"""A label of all pods of JobSets."""
+PRIORITY = "jobset.sigs.k8s.io/priority"
+"""A label of pods of JobSets that the webhook adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,9 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
     return spec if how.domain is None else _near_its_own(spec, how.domain, key, priority)
 
 
-def _near_its_own(spec: Manifest, domain: str, own: str, priority: str) -> Manifest:
-    near = term(domain, {"key": JOB_KEY, "operator": "In", "values": [own]})
-    others = {"key": JOB_KEY, "operator": "NotIn", "values": [own]}
+def _near_its_own(spec: Manifest, domain: str, key: str, priority: str) -> Manifest:
+    near = term(domain, {"key": JOB_KEY, "operator": "In", "values": [key]})
+    others = {"key": JOB_KEY, "operator": "NotIn", "values": [key]}
     alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
     apart = term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
     # An empty namespaceSelector selects the pods of all namespaces.

@@ -127,10 +127,10 @@ class FreeVolumes:
             if not self._classes.makes_volume(claim):
                 needed[self.satisfying(claim)] += count
         for volumes in (*needed, frozenset[str]().union(*needed)):
-            wanted = sum(n for part, n in needed.items() if part and part <= volumes)
-            if wanted > len(volumes):
+            required = sum(n for part, n in needed.items() if part and part <= volumes)
+            if required > len(volumes):
                 free = names(sorted(volumes))
-                message = f"{wanted} claims need one of the free volumes {free} each"
+                message = f"{required} claims need one of the free volumes {free} each"
                 remedy = "Declare a PersistentVolume for each claim."
                 yield Refusal("volume-binding", "volumes", message, remedy, only_refuses=True)
                 return
@@ -159,7 +159,8 @@ class FreeVolumes:
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         """Yield why a claim gets no volume that a node reaches, or perhaps none."""
-        candidates, waits = self.satisfying(claim), self._classes.waits(claim)
+        candidates = self.satisfying(claim)
+        waits = self._classes.waits(claim)
         is_made = self._classes.makes_volume(claim, node)
         if is_made and (waits or not candidates):
             return
@@ -205,11 +206,12 @@ class FreeVolumes:
 
     def _none_matches(self, claim: Manifest) -> Refusal:
         """Return the refusal of a claim that no volume can be bound to, by the nearest volume."""
-        wanted = section(claim, "spec").get("volumeName")
-        nearest = next((v for v in self._all if wanted and name_of(v) == wanted), None)
+        volume_name = section(claim, "spec").get("volumeName")
+        nearest = next((v for v in self._all if volume_name and name_of(v) == volume_name), None)
         nearest = nearest or self._first_of_class.get(storage.class_name(claim))
         nearest = nearest or next(iter(self._all), None)
-        why, remedy = "none is declared", "Declare one, or let a class make it."
+        why = "none is declared"
+        remedy = "Declare one, or let a class make it."
         if nearest is not None:
             why = storage.mismatch(nearest, claim)
             remedy = "Delete it, or declare another volume."
@@ -270,7 +272,9 @@ class FreeVolumes:
         contested = frozenset[str]().union(*map(itemgetter(0), competing))
         if len(self._reaches(contested)) > 1:
             return False
-        claims, narrower, smallest_narrower = 0, frozenset[str](), 0
+        claims = 0
+        narrower = frozenset[str]()
+        smallest_narrower = 0
         for candidates, number in competing:
             claims += number
             if claims > len(candidates) or not narrower <= candidates:

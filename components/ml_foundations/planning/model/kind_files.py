@@ -100,7 +100,8 @@ def use(folder: str, title: str = "") -> None:
     Raises:
         KindError: There is no such folder, or a description is invalid.
     """
-    _choice.folder, _choice.title = folder, title or folder
+    _choice.folder = folder
+    _choice.title = title or folder
     for cached in _caches:
         cached.cache_clear()
     user_kinds()
@@ -173,10 +174,10 @@ def _described() -> Mapping[str, DescribedKind]:
     described_in = dict.fromkeys((*BUILT_IN, *_package_kinds()), "planning")
     folder = Path(_choice.folder)
     try:
-        found = regular_files.below(folder, (".yaml",)) if _choice.folder else []
+        files = regular_files.below(folder, (".yaml",)) if _choice.folder else []
     except ReadError as error:
         raise KindError([f"{_choice.title}: {error}"]) from None
-    for file in found:
+    for file in files:
         name = str(Path(_choice.title, file.relative_to(folder)))
         kind = _user_kind(file, name)
         errors = [*_mistakes(kind)]
@@ -226,8 +227,8 @@ def _explained(error: "ErrorDetails") -> str:
         form = "a path, such as spec.replicas" if is_path else "text (numbers in quotes)"
         return f"{path} must be {form}, not {shown(error['input'])}"
     message = error["msg"].removeprefix("Input should be ")
-    wanted = _PATHS if last == "template" else _FORMS.get(kind, message)
-    return f"{path} must be {wanted}, not {shown(error['input'])}"
+    form = _PATHS if last == "template" else _FORMS.get(kind, message)
+    return f"{path} must be {form}, not {shown(error['input'])}"
 
 
 def _mistakes(kind: DescribedKind) -> Iterator[str]:
@@ -253,9 +254,9 @@ def _mistakes(kind: DescribedKind) -> Iterator[str]:
         single = {"each": [pods.each], "count": [pods.count], "times": [pods.times]}
         lists = {"template": pods.template, "bounds": pods.bounds}
         values = {"labels_from": [*pods.labels_from.values()]}
-        values["fields_from"] = [
-            path for own in pods.containers for path in own.fields_from.values()
-        ]
+        values["fields_from"] = []
+        for added in pods.containers:
+            values["fields_from"] += added.fields_from.values()
         yield from _path_errors(prefix, {**single, **lists, **values})
         for container in pods.init_containers:
             yield from _quantity_errors(f"{prefix}init_containers", container)
@@ -270,8 +271,8 @@ def _quantity_errors(path: str, container: Mapping[str, Any]) -> Iterator[str]:
     for part in ("requests", "limits"):
         for name, amount in section(container, "resources", part).items():
             if not _is_quantity(amount):
-                found = f"must be a quantity, such as 500m or 2Gi, not {shown(amount)}"
-                yield f"{path}: resources.{part}.{name} {found}"
+                form = "a quantity, such as 500m or 2Gi"
+                yield f"{path}: resources.{part}.{name} must be {form}, not {shown(amount)}"
 
 
 def _is_quantity(amount: Any) -> bool:
@@ -292,6 +293,5 @@ def _path_errors(prefix: str, paths: Mapping[str, Sequence[str]]) -> Iterator[st
         for path in filter(None, given):
             if not _PATH.fullmatch(path):
                 fix = "each has the path of a list" if "[" in path else "such as spec.template"
-                found = f"not {shown(path)}; {fix}"
-                form = f"must be names with dots between them, at most {_MOST_NAMES}"
-                yield f"{prefix}{key} {form}, {found}"
+                form = f"names with dots between them, at most {_MOST_NAMES}"
+                yield f"{prefix}{key} must be {form}, not {shown(path)}; {fix}"

@@ -70,12 +70,12 @@ class SpreadConstraint:
     honor_affinity: bool
     honor_taints: bool
 
-    def counts(self, pod: PodClass, other: PodClass) -> bool:
+    def counts(self, pod: PodClass, neighbor: PodClass) -> bool:
         """Return whether a pod counts for the skew of another; an empty selector counts none."""
         return (
             not self.is_empty
-            and other.namespace == pod.namespace
-            and selects(self.selector, other.labels)
+            and neighbor.namespace == pod.namespace
+            and selects(self.selector, neighbor.labels)
         )
 
     @property
@@ -135,7 +135,8 @@ class PodClass:
     @cached_property
     def charge(self) -> Amounts:
         """The charge of each pod and its device claims, by names of quotas, in thousandths."""
-        limits, charge = pod_limits(self.spec), {"pods": WHOLE, "count/pods": WHOLE, **self.devices}
+        limits = pod_limits(self.spec)
+        charge = {"pods": WHOLE, "count/pods": WHOLE, **self.devices}
         for name, amount in pod_requests(self.spec).items():
             if is_own := name in _LIMITED or name.startswith(HUGE_PAGES):
                 charge[name] = amount
@@ -205,27 +206,27 @@ class PodClass:
         """Return whether a node takes one of them only: by host ports, disks or anti-affinity."""
         return self.one_per_node or (self.is_exclusive and self.excludes_on_node(self))
 
-    def excludes_on_node(self, other: PodClass) -> bool:
+    def excludes_on_node(self, neighbor: PodClass) -> bool:
         """Return whether no node can hold both: by ports, disks or anti-affinity."""
-        if (self is other and self.one_per_node) or _collide(self.ports, other.ports):
+        if (self is neighbor and self.one_per_node) or _collide(self.ports, neighbor.ports):
             return True
         for *disk, is_only_read in self.disks:
-            for *other_disk, is_other_only_read in other.disks:
+            for *other_disk, is_other_only_read in neighbor.disks:
                 if disk == other_disk and not (is_only_read and is_other_only_read):
                     return True
-        return self._repels_on_node(other) or other._repels_on_node(self)
+        return self._repels_on_node(neighbor) or neighbor._repels_on_node(self)
 
-    def _repels_on_node(self, other: PodClass) -> bool:
-        return any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
+    def _repels_on_node(self, neighbor: PodClass) -> bool:
+        return any(term.key == HOSTNAME and term.matches(neighbor) for term in self.anti_affinity)
 
-    def has_affinity_to(self, other: PodClass) -> bool:
+    def has_affinity_to(self, neighbor: PodClass) -> bool:
         """Return whether all terms of the pods' affinity match another pod."""
-        return all(term.matches(other) for term in self.affinity)
+        return all(term.matches(neighbor) for term in self.affinity)
 
     def is_eligible(self, constraint: SpreadConstraint, node: NodeClass) -> bool:
         """Return whether a node takes part in the skew of a spread constraint."""
-        for other in self.spread:
-            if other.key != HOSTNAME and other.key not in node.labels:
+        for rule in self.spread:
+            if rule.key != HOSTNAME and rule.key not in node.labels:
                 return False
         if constraint.honor_affinity and not selects_node(self.spec, node.manifest):
             return False
@@ -282,13 +283,14 @@ class NodeGroup:
 
     def room(self, pod: PodClass) -> int:
         """Return how many pods of a class one node has room for; one if they exclude each other."""
-        free, most = self.free, sys.maxsize
+        free = self.free
+        most = sys.maxsize
         for name, amount in pod.requests.items():
             if (fitting := free.get(name, 0) // amount) < most:
                 most = fitting
             if most <= 0:
                 return 0
-        if self.running and any(pod.excludes_on_node(other) for other in self.running):
+        if self.running and any(pod.excludes_on_node(running) for running in self.running):
             return 0
         return 1 if pod.excludes_itself_per_node else most
 
@@ -317,7 +319,8 @@ def total_room(pod: PodClass, node_groups: Iterable[NodeGroup]) -> int:
 
 def carrying(node: NodeClass, pods: Iterable[PodClass]) -> NodeGroup:
     """Return the nodes of a class, each with some pods."""
-    free, running = dict(node.allocatable), tuple(pods)
+    free = dict(node.allocatable)
+    running = tuple(pods)
     for pod in running:
         take(free, pod)
     return NodeGroup(node, free, running)

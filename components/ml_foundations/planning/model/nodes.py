@@ -105,7 +105,8 @@ class NodeClass:
         """The taints of the nodes and their conditions (pkg/controller/nodelifecycle)."""
         taints = [*items(section(self.manifest, "spec"), "taints")]
         for condition in items(section(self.manifest, "status"), "conditions"):
-            type_, status = condition.get("type", ""), condition.get("status", "")
+            type_ = condition.get("type", "")
+            status = condition.get("status", "")
             key = _PRESSURES.get(type_) if status == "True" else None
             if key := _UNREADY.get(status) if type_ == "Ready" else key:
                 taints.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
@@ -116,7 +117,8 @@ class NodeClass:
         """Return whether it reports that it is not ready."""
         conditions = items(section(self.manifest, "status"), "conditions")
         return any(
-            each.get("type") == "Ready" and each.get("status") in _UNREADY for each in conditions
+            condition.get("type") == "Ready" and condition.get("status") in _UNREADY
+            for condition in conditions
         )
 
     def keeps(self, taint: Manifest) -> bool:
@@ -134,7 +136,9 @@ class NodeClass:
 
 def node_class(node: Manifest) -> NodeClass:
     """Return the class of one Node manifest, without what its pods take."""
-    name, annotations, status = name_of(node), annotations_of(node), section(node, "status")
+    name = name_of(node)
+    annotations = annotations_of(node)
+    status = section(node, "status")
     # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
     offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")
     allocatable = scheduled(millis(offered))

@@ -27,14 +27,14 @@ def is_kubernetes_kind(reference: Manifest) -> bool:
 
 def all_owners(document: Manifest, owners: Mapping[Key, set[Key]]) -> set[Key]:
     """Return the owners of an object, and theirs: a pod's Job, and the Job's JobSet."""
-    found: set[Key] = set()
+    reached: set[Key] = set()
     pending = [*owners_of(document)]
     while pending:
         owner = pending.pop()
-        if owner not in found:
-            found.add(owner)
+        if owner not in reached:
+            reached.add(owner)
             pending += owners.get(owner, ())
-    return found
+    return reached
 
 
 def owners_of(document: Manifest) -> set[Key]:
@@ -49,7 +49,8 @@ def owners_of(document: Manifest) -> set[Key]:
             owners.add((kind, namespace, str(name)))
     references = items(section(document, "metadata"), "ownerReferences")
     for owner in filter(is_kubernetes_kind, references):
-        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        kind = str(owner.get("kind"))
+        name = str(owner.get("name"))
         owners.add((kind, namespace, name))
         suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
         if kind == "ReplicaSet" and name.endswith(suffix):

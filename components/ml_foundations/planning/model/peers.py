@@ -18,7 +18,8 @@ def talk(job: Manifest) -> bool:
 
     They find each other by index and name, or a launcher waits for as many as there are.
     """
-    count, pod = job.get("parallelism"), section(job, "template", "spec")
+    count = job.get("parallelism")
+    pod = section(job, "template", "spec")
     if not isinstance(count, int) or count < 2 or job.get("completions", count) != count:
         return False
     is_named = job.get("completionMode") == "Indexed" and bool(pod.get("subdomain"))

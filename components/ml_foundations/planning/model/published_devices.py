@@ -79,7 +79,8 @@ class PublishedDevices:
             return
         if any(known & devices for known in names):
             raise _NotFollowedError
-        name, number = f"{labels.DEVICES_OF_CLASS}{request['deviceClassName']}", len(names)
+        name = f"{labels.DEVICES_OF_CLASS}{request['deviceClassName']}"
+        number = len(names)
         names[devices] = f"{name}#{number}" if name in names.values() else name
 
     def _matching(self, request: Manifest) -> frozenset[_Device]:
@@ -93,12 +94,12 @@ class PublishedDevices:
             drivers = {match[1] for match in map(_DRIVER.fullmatch, terms) if match}
             if not drivers & {driver for driver, *_ in self._devices}:
                 raise _NotFollowedError  # its slices are not shown
-            found: set[_Device] = set()
+            matching: set[_Device] = set()
             for key, (_, device) in self._devices.items():
                 # The first condition that does not hold ends it.
                 if all(_holds(term, key[0], device) for term in terms):
-                    found.add(key)
-            self._known[text] = frozenset(found)
+                    matching.add(key)
+            self._known[text] = frozenset(matching)
         return self._known[text]
 
 
@@ -145,13 +146,13 @@ def _holds(term: str, driver: str, device: Manifest) -> bool:
     if match := _DRIVER.fullmatch(term):
         return match[1] == driver
     if match := _CAPACITY.fullmatch(term):
-        own = _value(section(device, "capacity"), match[1], match[2], driver)
-        return parse_quantity(own["value"]) >= parse_quantity(match[3])
+        value = _value(section(device, "capacity"), match[1], match[2], driver)
+        return parse_quantity(value["value"]) >= parse_quantity(match[3])
     if match := _ATTRIBUTE.fullmatch(term):
-        own = _value(section(device, "attributes"), match[1], match[2], driver)
+        value = _value(section(device, "attributes"), match[1], match[2], driver)
         if match[3]:
-            return own["string"] == match[3]
-        return own["int"] == int(match[4]) if match[4] else own["bool"] is (match[5] == "true")
+            return value["string"] == match[3]
+        return value["int"] == int(match[4]) if match[4] else value["bool"] is (match[5] == "true")
     raise _NotFollowedError
 
 

@@ -52,12 +52,12 @@ def of_containers(spec: Manifest, field: Field) -> Amounts:
     peak: Amounts = {}
     # An init container runs next to the sidecars that started before it, and ends before the next.
     for container in items(spec, "initContainers"):
-        own = _own(container, field)
+        amounts = _own(container, field)
         if container.get("restartPolicy") == "Always":
-            sidecars = total((sidecars, own))
+            sidecars = total((sidecars, amounts))
             peak = maximum(peak, sidecars)
         else:
-            peak = maximum(peak, total((sidecars, own)))
+            peak = maximum(peak, total((sidecars, amounts)))
     return maximum(total((sums, sidecars)), peak)
 
 
@@ -81,21 +81,22 @@ def is_overcommitted(name: str) -> bool:
     return not is_extended(name) and not name.startswith(HUGE_PAGES)
 
 
-def maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+def maximum(first: Mapping[str, int], second: Mapping[str, int]) -> Amounts:
     """Return the larger amount of each resource."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+    return {name: max(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}}
 
 
 def _own(container: Manifest, field: Field) -> Amounts:
     resources = section(container, "resources")
-    own = millis(section(resources, field))
+    declared = millis(section(resources, field))
     # A limit without a request is a request: the API server stores it so.
-    return millis(section(resources, "limits")) | own if field == "requests" else own
+    return millis(section(resources, "limits")) | declared if field == "requests" else declared
 
 
 def _pod_level(spec: Manifest, field: Field) -> Amounts:
     resources = section(spec, "resources")
-    amounts, limits = millis(section(resources, field)), millis(section(resources, "limits"))
+    amounts = millis(section(resources, field))
+    limits = millis(section(resources, "limits"))
     if field == "limits" or not limits:
         return amounts
     requested = of_containers(spec, "requests")

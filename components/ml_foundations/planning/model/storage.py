@@ -41,8 +41,8 @@ _IN_EVERY_ZONE = "enable-multi-zone-provisioning"
 class StorageClasses:
     """The storage classes of a cluster: GKE's own and the declared ones."""
 
-    def __init__(self, own: Mapping[str, Manifest], declared: Mapping[str, Manifest]) -> None:
-        self.by_name = {**own, **declared}
+    def __init__(self, of_gke: Mapping[str, Manifest], declared: Mapping[str, Manifest]) -> None:
+        self.by_name = {**of_gke, **declared}
         # Of several defaults, the API server takes the one that was created last: GKE's own class
         # is older than those of a program.
         defaults = _defaults(declared) or _defaults(self.by_name)
@@ -92,8 +92,8 @@ def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
 
 def class_name(claim_or_volume: Manifest) -> str:
     """Return the name of the storage class of a claim or a volume, or nothing."""
-    found = section(claim_or_volume, "spec").get("storageClassName") or ""
-    return "" if isinstance(found, dict | list) else found
+    name = section(claim_or_volume, "spec").get("storageClassName") or ""
+    return "" if isinstance(name, dict | list) else name
 
 
 def allowed_zones(storage_class: Manifest) -> list[str]:
@@ -156,40 +156,41 @@ def size_of(volume: Manifest) -> int:
 
 def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
     """Return whether a volume has the size and the modes that a claim asks for."""
-    actual, wanted = section(volume, "spec"), section(claim, "spec")
+    actual = section(volume, "spec")
+    claimed = section(claim, "spec")
     for key, default in _EQUAL_FIELDS.items():
-        if (actual.get(key) or default) != (wanted.get(key) or default):
+        if (actual.get(key) or default) != (claimed.get(key) or default):
             return False
     if not set(access_modes(claim)) <= set(access_modes(volume)):
         return False
-    return size_of(volume) >= milli(section(wanted, "resources", "requests").get("storage"))
+    return size_of(volume) >= milli(section(claimed, "resources", "requests").get("storage"))
 
 
 def satisfies(volume: Manifest, claim: Manifest) -> bool:
     """Return whether a free volume can be bound to a claim."""
     if class_name(volume) != class_name(claim) or not is_large_enough(volume, claim):
         return False
-    wanted = section(claim, "spec")
+    claimed = section(claim, "spec")
     # A claim that names its volume needs no labels of it.
-    if name := wanted.get("volumeName"):
+    if name := claimed.get("volumeName"):
         return name == name_of(volume)
-    selector = wanted.get("selector")
+    selector = claimed.get("selector")
     return selector is None or selects(selector, labels_of(volume))
 
 
 def mismatch(volume: Manifest, claim: Manifest) -> str:
     """Return which field of a volume keeps it from being bound to a claim, and of the claim."""
-    actual, wanted = section(volume, "spec"), section(claim, "spec")
-    of_volume, of_claim = (
-        f"PersistentVolume {name_of(volume)}",
-        f"PersistentVolumeClaim {name_of(claim)}",
-    )
+    actual = section(volume, "spec")
+    claimed = section(claim, "spec")
+    of_volume = f"PersistentVolume {name_of(volume)}"
+    of_claim = f"PersistentVolumeClaim {name_of(claim)}"
     if owner := section(actual, "claimRef"):
         kept_for = f"{owner.get('namespace')}/{owner.get('name')}"
         return f"spec.claimRef of {of_volume} is of claim {kept_for}"
     if not is_free(volume):
         return f"status.phase of {of_volume} is {section(volume, 'status').get('phase')}"
-    size, selector = section(wanted, "resources", "requests").get("storage"), wanted.get("selector")
+    size = section(claimed, "resources", "requests").get("storage")
+    selector = claimed.get("selector")
     agree = {
         "spec.storageClassName": class_name(volume) == class_name(claim),
         "spec.accessModes": {*access_modes(claim)} <= {*access_modes(volume)},
@@ -197,11 +198,11 @@ def mismatch(volume: Manifest, claim: Manifest) -> str:
         "metadata.labels": selector is None or selects(selector, labels_of(volume)),
     }
     for key, default in _EQUAL_FIELDS.items():
-        agree[f"spec.{key}"] = (actual.get(key) or default) == (wanted.get(key) or default)
+        agree[f"spec.{key}"] = (actual.get(key) or default) == (claimed.get(key) or default)
     field = next((field for field, agrees in agree.items() if not agrees), "metadata.name")
-    other = _FIELDS_OF_CLAIMS.get(field, field)
-    values = [json.dumps(at(volume, field) or ""), json.dumps(at(claim, other) or "")]
-    return f"{field} of {of_volume} is {values[0]}, and {other} of {of_claim} is {values[1]}"
+    claim_field = _FIELDS_OF_CLAIMS.get(field, field)
+    values = [json.dumps(at(volume, field) or ""), json.dumps(at(claim, claim_field) or "")]
+    return f"{field} of {of_volume} is {values[0]}, and {claim_field} of {of_claim} is {values[1]}"
 
 
 def is_selected(node: NodeClass, volume: Manifest) -> bool:

@@ -79,9 +79,9 @@ class Volumes:
         for driver in by_kind.get("CSIDriver", ()):
             self._missing_drivers.pop(name_of(driver), None)
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
-        own = {name_of(c): c for c in own_classes(gke)}
+        of_gke = {name_of(c): c for c in own_classes(gke)}
         declared = {name_of(c): c for c in by_kind.get("StorageClass", ())}
-        self._classes = StorageClasses(own, declared)
+        self._classes = StorageClasses(of_gke, declared)
         self.with_default_class = self._classes.with_default
         self.claims = list(map(self.with_default_class, by_kind.get("PersistentVolumeClaim", ())))
         self._claims = {key_of(claim): claim for claim in self.claims}
@@ -315,10 +315,13 @@ class Volumes:
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Yield why the driver of a claim's class makes no such volume, or only a larger one."""
-        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._classes.of(claim)
+        spec = section(claim, "spec")
+        name = name_of(claim)
+        storage_class = self._classes.of(claim)
         if any(unknown_paths(spec)):
             return
-        volume, driver = self._volume_of(claim), storage_class.get("provisioner")
+        volume = self._volume_of(claim)
+        driver = storage_class.get("provisioner")
         is_bound = bool(volume is not None or spec.get("volumeName"))
         is_made = not is_bound and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
@@ -329,14 +332,14 @@ class Volumes:
         if is_made and driver in self._missing_drivers:
             path = "spec.storageClassName"
             yield self._missing_driver(driver, path, f"the claim {name}", about)
-        wanted = section(spec, "resources", "requests").get("storage")
-        facts = _facts(storage_class, milli(wanted))
+        size = section(spec, "resources", "requests").get("storage")
+        facts = _facts(storage_class, milli(size))
         if facts is None:
             return
         yield from self._mode_refusals(claim, facts, about)
-        if is_made and wanted:
+        if is_made and size:
             # If the driver makes a larger volume instead, nothing is refused for certain.
-            yield from _size_refusals(claim, name_of(storage_class), wanted, facts, about)
+            yield from _size_refusals(claim, name_of(storage_class), size, facts, about)
 
     def _mode_refusals(self, claim: Manifest, facts: ClassFacts, about: str) -> Iterable[Refusal]:
         for mode in access_modes(claim):
@@ -346,7 +349,8 @@ class Volumes:
             for name, storage_class in self._classes.by_name.items():
                 if (others := _facts(storage_class)) and mode in others.access_modes:
                     able.append(name)
-            modes, declared = " or ".join(facts.access_modes), " or ".join(able)
+            modes = " or ".join(facts.access_modes)
+            declared = " or ".join(able)
             actual = f"volumes of the class {storage.class_name(claim)} are {modes}"
             message = f"the claim {name_of(claim)} asks for {mode}, and {actual}"
             others = f"for a class that has {mode}: {declared or 'none is declared'}"
@@ -355,9 +359,9 @@ class Volumes:
 
     def unknowns(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """Yield what is not declared of a pod's volumes, and would decide."""
-        own = set(map(name_of, workload.claims))
+        of_templates = set(map(name_of, workload.claims))
         for name in storage.claim_names(spec):
-            if (workload.namespace, name) not in self._claims and name not in own:
+            if (workload.namespace, name) not in self._claims and name not in of_templates:
                 message = f"the claim {name} is not declared"
                 yield _undeclared(message, f"Declare the PersistentVolumeClaim {name}.")
         # The scheduler waits for ever if the claim of a pod's own volume is another's.
@@ -383,8 +387,10 @@ class Volumes:
 
     def _unknowns_of(self, claim: Manifest) -> Iterable[Refusal]:
         """Yield what is not known of an unbound claim, and would decide where its volume is."""
-        name, spec = name_of(claim), section(claim, "spec")
-        wanted, storage_class = spec.get("storageClassName"), self._classes.of(claim)
+        name = name_of(claim)
+        spec = section(claim, "spec")
+        class_name = spec.get("storageClassName")
+        storage_class = self._classes.of(claim)
         if self._volumes and (path := next(iter(unknown_paths(spec)), "")):
             message = f"{path} of claim {name} is not known yet"
             yield _undeclared(message, f"Set {path} to a plain value.")
@@ -393,13 +399,15 @@ class Volumes:
                 message = f"the volume {bound} of claim {name} is not declared"
                 yield _undeclared(message, f"Declare the PersistentVolume {bound}.")
         elif storage.class_name(claim) not in self._classes.by_name:
-            if wanted:
-                message = f"the storage class {wanted} of claim {name} is not declared"
-                yield _undeclared(message, f"Declare the StorageClass {wanted}.")
-            elif wanted is None or not self._volumes:
-                lacks, missing = "names no storage class", "default StorageClass"
-                if wanted is not None:
-                    lacks, missing = 'has storageClassName ""', "PersistentVolume without a class"
+            if class_name:
+                message = f"the storage class {class_name} of claim {name} is not declared"
+                yield _undeclared(message, f"Declare the StorageClass {class_name}.")
+            elif class_name is None or not self._volumes:
+                lacks = "names no storage class"
+                missing = "default StorageClass"
+                if class_name is not None:
+                    lacks = 'has storageClassName ""'
+                    missing = "PersistentVolume without a class"
                 message = f"claim {name} {lacks}, and no {missing} is declared"
                 remedy = f"Set its spec.storageClassName to a class, or declare a {missing}."
                 yield _undeclared(message, remedy)
@@ -410,7 +418,7 @@ class Volumes:
         ):
             early = "picks a zone before there is a pod"
             remedy = "Name a class with volumeBindingMode: WaitForFirstConsumer."
-            yield _undeclared(f"the storage class {wanted} of claim {name} {early}", remedy)
+            yield _undeclared(f"the storage class {class_name} of claim {name} {early}", remedy)
 
     def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
         """Return the claims that are made for each pod: of templates, and of ephemeral volumes."""
@@ -422,8 +430,8 @@ class Volumes:
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(str(name))
         # Either both name each other, or the volume alone names the claim.
-        namespace, own = key_of(claim)
-        for volume in self._kept.get((str(namespace), str(own)), ()):
+        namespace, claim_name = key_of(claim)
+        for volume in self._kept.get((str(namespace), str(claim_name)), ()):
             if name == name_of(volume) or (not name and storage.is_large_enough(volume, claim)):
                 return volume
         return None
@@ -438,8 +446,8 @@ class Volumes:
 
     def _find_sources(self, volumes: frozenset[str]) -> list[Manifest]:
         """Return how some volumes are mounted, equal ones once."""
-        found = (_source(self._volumes[name]) for name in volumes)
-        return list({as_key(source): source for source in found}.values())
+        sources = (_source(self._volumes[name]) for name in volumes)
+        return list({as_key(source): source for source in sources}.values())
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
@@ -473,29 +481,35 @@ def _billed(claim: Manifest, storage_class: Manifest) -> Mapping[str, int]:
     return billed_storage(driver, parameters, milli(size))
 
 
-def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
-    driver, parameters = storage_class.get("provisioner"), section(storage_class, "parameters")
-    return class_facts(driver, parameters, wanted)
+def _facts(storage_class: Manifest, size: int = 0) -> ClassFacts | None:
+    driver = storage_class.get("provisioner")
+    parameters = section(storage_class, "parameters")
+    return class_facts(driver, parameters, size)
 
 
 def _size_refusals(
-    claim: Manifest, of_class: str, wanted: str, facts: ClassFacts, about: str
+    claim: Manifest, of_class: str, requested: str, facts: ClassFacts, about: str
 ) -> Iterable[Refusal]:
     """Yield the refusal of a claim's size, by the limits of its class."""
-    size, is_certain = milli(wanted), not facts.raises
+    size = milli(requested)
+    is_certain = not facts.raises
     if facts.largest and size > milli(facts.largest):
-        limit, remedy = f"at most {facts.largest}", f"Ask for {facts.largest} or less"
+        limit = f"at most {facts.largest}"
+        remedy = f"Ask for {facts.largest} or less"
         is_certain = False
     elif facts.smallest and size < milli(facts.smallest):
-        limit, remedy = f"at least {facts.smallest}", f"Ask for {facts.smallest} or more"
+        limit = f"at least {facts.smallest}"
+        remedy = f"Ask for {facts.smallest} or more"
     elif facts.step and size % milli(facts.step):
         steps = -(-size // milli(facts.step))
-        limit, remedy = f"multiples of {facts.step}", f"Ask for {steps} times {facts.step}"
+        limit = f"multiples of {facts.step}"
+        remedy = f"Ask for {steps} times {facts.step}"
     else:
         return
-    asked = f"the claim {name_of(claim)} asks for {wanted}"
+    asked = f"the claim {name_of(claim)} asks for {requested}"
     message = f"{asked}, and volumes of the class {of_class} have {limit}"
-    path, remedy = "spec.resources.requests.storage", f"{remedy}, or for another class."
+    path = "spec.resources.requests.storage"
+    remedy = f"{remedy}, or for another class."
     yield Refusal("volume-class", path, message, remedy, is_certain, about)
 
 
@@ -516,7 +530,8 @@ def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
     """Yield the refusal of disks that the node's machine type does not attach, or may not."""
-    parameters, machine = section(storage_class, "parameters"), machine_of(node)
+    parameters = section(storage_class, "parameters")
+    machine = machine_of(node)
     disk_type = parameters.get("type")
     if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
         return

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from ml_foundations.catalog.tables import rows
@@ -42,7 +41,8 @@ _STOPS_JOB = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFa
 _COUNTS = ("replicas", "parallelism", "completions")
 _COUNTING_FIELDS = (*_COUNTS, "strategy", "ordinals", "volumeClaimTemplates")
 """The fields next to a template that decide how many pods and claims there are."""
-_POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+_POD_NAME = "statefulset.kubernetes.io/pod-name"
+_POD_INDEX = "apps.kubernetes.io/pod-index"
 OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
@@ -187,9 +187,9 @@ class Workload:
     @property
     def completions(self) -> int:
         """The pods of a Job that must still do their work; 0 if it has no ``completions``."""
-        wanted = self._job_spec.get("completions") if self.is_finite else None
+        completions = self._job_spec.get("completions") if self.is_finite else None
         succeeded = section(self.manifest, "status").get("succeeded") or 0
-        return max(0, wanted - succeeded) if isinstance(wanted, int) else 0
+        return max(0, completions - succeeded) if isinstance(completions, int) else 0
 
     @property
     def takes_turns(self) -> bool:
@@ -250,14 +250,15 @@ def differing_labels(workload: Workload) -> frozenset[str]:
             differing.discard(exclusive.JOB_KEY)
         return frozenset(differing)
     if described := described_kinds().get(workload.kind):
-        own = frozenset(described.own_labels)
-        return frozenset[str]().union(*[own - pods.labels.keys() for pods in workload.pods])
+        differing = frozenset(described.own_labels)
+        return frozenset[str]().union(*[differing - pods.labels.keys() for pods in workload.pods])
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
 def single_pods(workload: Workload) -> list[PodSet] | None:
     """Return a set for each pod of a workload, with its own labels; None if they are not known."""
-    pods, spec = workload.pods[0], section(workload.manifest, "spec")
+    pods = workload.pods[0]
+    spec = section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
         own_labels: list[dict[str, str]] = []
@@ -269,7 +270,7 @@ def single_pods(workload: Workload) -> list[PodSet] | None:
         return None
     if len(own_labels) > _MOST_APART:
         return None
-    return [replace(pods, count=1, labels={**pods.labels, **own}) for own in own_labels]
+    return [replace(pods, count=1, labels={**pods.labels, **added}) for added in own_labels]
 
 
 def ordinals(workload: Workload) -> range:
@@ -277,7 +278,8 @@ def ordinals(workload: Workload) -> range:
     if workload.groups:
         return range(sum(pods.count for pods in workload.pods))
     spec = section(workload.manifest, "spec")
-    first, replicas = section(spec, "ordinals").get("start"), spec.get("replicas")
+    first = section(spec, "ordinals").get("start")
+    replicas = spec.get("replicas")
     first = first if isinstance(first, int) else 0
     return range(first, first + max(replicas or 0, *(pods.count for pods in workload.pods)))
 
@@ -310,8 +312,8 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
 
 def _job_set_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
     """Return the labels that a JobSet gives to all pods of one of its replicated Jobs."""
-    own = {"jobset-name": name_of(document), "replicatedjob-name": job.get("name")}
-    return {f"{_JOB_SET}{key}": value for key, value in own.items()}
+    values = {"jobset-name": name_of(document), "replicatedjob-name": job.get("name")}
+    return {f"{_JOB_SET}{key}": value for key, value in values.items()}
 
 
 def added_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
@@ -324,9 +326,10 @@ def added_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
         own_keys = (*_OF_JOB_SET, *_OF_GROUPS, "job-group-index")
         unknown = (*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in own_keys))
         names = {labels.JOB_NAME, "job-name"} if job.get("replicas") in (None, 1) else ()
-        own = dict.fromkeys(names, f"{name_of(document)}-{job.get('name')}-0")
-        return {**dict.fromkeys(unknown, UNKNOWN), **_job_set_labels(document, job), **own}
-    by_lot, added = f"{namespace_of(document)}/{name_of(document)}", _controller_labels(document)
+        names_of_job = dict.fromkeys(names, f"{name_of(document)}-{job.get('name')}-0")
+        return {**dict.fromkeys(unknown, UNKNOWN), **_job_set_labels(document, job), **names_of_job}
+    by_lot = f"{namespace_of(document)}/{name_of(document)}"
+    added = _controller_labels(document)
     differing = {"StatefulSet": (_POD_NAME, _POD_INDEX), "Job": (labels.JOB_INDEX,)}
     unknown = [key for key, value in added.items() if value == by_lot]
     unknown += differing.get(document["kind"], ())
@@ -352,8 +355,8 @@ def _ignores_evictions(policy: Manifest) -> bool:
     first = next(iter(items(policy, "rules")), dict[str, Any]())
     conditions = items(first, "onPodConditions")
     for condition in conditions:
-        wanted = condition.get("type"), condition.get("status", "True")
-        if wanted == ("DisruptionTarget", "True"):
+        type_and_status = condition.get("type"), condition.get("status", "True")
+        if type_and_status == ("DisruptionTarget", "True"):
             return first.get("action") == "Ignore"
     return False
 
@@ -522,7 +525,8 @@ def _pod_set(
 ) -> PodSet:
     template = section(document, *path.split("."))
     pod_labels = {**labels_of(template), **_controller_labels(document)}
-    spec, counts = read_fields(section(template, "spec")), (Count(count, fields or {}),)
+    spec = read_fields(section(template, "spec"))
+    counts = (Count(count, fields or {}),)
     count_path = deciding_path(counts)
     return PodSet(template, spec, pod_labels, count, f"{path}.spec", count_path, counts)
 
@@ -578,19 +582,20 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
         fields = {written_path(path, written): value for path, value in fields.items()}
         of_jobs = {written_path(f"{path}.replicas", written): replicas}
         counts = (Count(max(replicas, 1), of_jobs), Count(count, fields))
-        count_path, spec_path = deciding_path(counts), f"{path}.template.spec.template.spec"
+        count_path = deciding_path(counts)
+        spec_path = f"{path}.template.spec.template.spec"
         pods = PodSet(template, spec, pod_labels, count, spec_path, count_path, counts, written)
         # Each child Job has its own set if the Jobs are placed exclusively.
-        if replicas > 1 and not any(other.is_exclusive for other in ways):
+        if replicas > 1 and not any(way.is_exclusive for way in ways):
             yield replace(pods, count=replicas * count)
             continue
         for number in range(max(1, replicas)):
             key = exclusive.job_key(document, job, number)
             name = f"{namespace_of(document)}_{name_of(document)}-{job.get('name')}-{number}"
-            own = exclusive.placed(spec, how, key, value, name)
+            placed_spec = exclusive.placed(spec, how, key, value, name)
             own_labels = {**pod_labels, exclusive.JOB_KEY: key}
             alone = (counts[0]._replace(number=1), counts[1])
-            yield replace(pods, spec=own, labels=own_labels, counts=alone)
+            yield replace(pods, spec=placed_spec, labels=own_labels, counts=alone)
 
 
 def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
@@ -612,11 +617,11 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     if not any(completed):
         return ()
     phases: dict[frozenset[str], None] = {}
-    for one in range(len(jobs)):
+    for job_index in range(len(jobs)):
         phase: set[str] = set()
-        for other in range(len(jobs)):
-            if other not in completed[one] and one not in completed[other]:
-                phase.add(f"spec.replicatedJobs[{other}].template.spec.template.spec")
+        for candidate in range(len(jobs)):
+            if candidate not in completed[job_index] and job_index not in completed[candidate]:
+                phase.add(f"spec.replicatedJobs[{candidate}].template.spec.template.spec")
         phases[frozenset(phase)] = None
     return tuple(phases)
 
@@ -635,20 +640,27 @@ def _of_described(
     sets: list[PodSet] = []
     is_exclusive = described.is_exclusive(document)
     templates = [*described.templates(document)]
-    for template in map(partial(_sharing, templates), templates):
-        spec = read_fields(template.spec)
-        counts, count = (*outer, *template.counts), template.count
-        paths = f"{template.path}.spec", deciding_path(counts)
-        pods = PodSet(template.manifest, spec, template.labels, 0, *paths, counts)
+    for template in templates:
+        factors = _shared_factors(templates, template)
+        counts = (*outer, *factors)
+        pods = PodSet(
+            template=template.manifest,
+            spec=read_fields(template.spec),
+            labels=template.labels,
+            count=template.count * replicas,
+            path=f"{template.path}.spec",
+            count_path=deciding_path(counts),
+            counts=counts,
+        )
         if not is_exclusive:
-            sets.append(replace(pods, count=count * replicas))
+            sets.append(pods)
             continue
+        counts_of_one = (*[factor._replace(number=1) for factor in outer], *factors)
+        alone = replace(pods, count=template.count * min(replicas, 1), counts=counts_of_one)
         for replica in range(max(1, replicas)):
-            key, own = described.placed(document, spec, replica)
-            own_labels = {**template.labels, described.key_label: key}
-            own_counts = (*[factor._replace(number=1) for factor in outer], *template.counts)
-            alone = replace(pods, spec=own, labels=own_labels, counts=own_counts)
-            sets.append(replace(alone, count=count * min(replicas, 1)))
+            key, spec = described.placed(document, pods.spec, replica)
+            pod_labels = {**pods.labels, described.key_label: key}
+            sets.append(replace(alone, spec=spec, labels=pod_labels))
     if not sets:
         return Workload(*whose, (), unknown=("spec",))
     if is_exclusive or not described.replicas:
@@ -658,13 +670,13 @@ def _of_described(
     return replace(made, groups=replicas, surge=surge, ceiling=ceiling)
 
 
-def _sharing(templates: Sequence[PodTemplate], template: PodTemplate) -> PodTemplate:
-    """Return a template of two sets of pods, such as a leader and workers, with the sum of both."""
-    *others, last = [other for other in templates if other.path == template.path]
-    if not others:
-        return template
-    counts = [count._replace(number=count.number + count.others, others=0) for count in last.counts]
-    return replace(template, counts=tuple(counts))
+def _shared_factors(templates: Sequence[PodTemplate], template: PodTemplate) -> Sequence[Count]:
+    """Return the factors of a template's pods; of a leader's and workers' template, of the sum."""
+    sharing = [sharer for sharer in templates if sharer.path == template.path]
+    if len(sharing) == 1:
+        return template.counts
+    counts = sharing[-1].counts
+    return [count._replace(number=count.number + count.others, others=0) for count in counts]
 
 
 def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | None]:
@@ -681,7 +693,8 @@ def _scaled_fields(path: str, replicas: Any, autoscalers: Sequence[Manifest]) ->
     """Return the fields that decide the replicas of an object, and their values."""
     fields = {path: replicas}
     for autoscaler in autoscalers if replicas != 0 else ():
-        least, kind = section(autoscaler, "spec").get("minReplicas"), written_kind(autoscaler)
+        least = section(autoscaler, "spec").get("minReplicas")
+        kind = written_kind(autoscaler)
         field = "spec.minReplicaCount" if kind == "ScaledObject" else "spec.minReplicas"
         fields[f"{field} of {kind} {name_of(autoscaler)}"] = int(least or 1)
     return fields

@@ -60,13 +60,13 @@ def _all_of(rooms: _Rooms, limited_by: str = "") -> Capacity:
 
 def is_repelled(pod: PodClass, group: NodeGroup, all_groups: Iterable[NodeGroup]) -> bool:
     """Return whether anti-affinity keeps a pod off a group: its own, or that of running pods."""
-    for other in all_groups:
-        for running in other.running:
+    for occupied in all_groups:
+        for running in occupied.running:
             for term in pod.anti_affinity:
-                if term.matches(running) and _same_domain(term.key, group, other):
+                if term.matches(running) and _same_domain(term.key, group, occupied):
                     return True
             for term in running.anti_affinity:
-                if term.matches(pod) and _same_domain(term.key, group, other):
+                if term.matches(pod) and _same_domain(term.key, group, occupied):
                     return True
     return False
 
@@ -83,7 +83,8 @@ def _one_pod(pod: PodClass, rooms: _Rooms, all_groups: Iterable[NodeGroup]) -> C
 
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
     """Return the limit of anti-affinity: one pod in each topology domain."""
-    outside, domains = 0, set[object]()
+    outside = 0
+    domains = set[object]()
     for group, room in rooms:
         # Nodes without the label of the topology key are in no domain, and take what they have room
         # for.
@@ -139,11 +140,11 @@ def _domain_sizes(keys: Sequence[str], rooms: _Rooms) -> Iterable[int]:
     return sizes.values()
 
 
-def _same_domain(key: str, one: NodeGroup, other: NodeGroup) -> bool:
+def _same_domain(key: str, first: NodeGroup, second: NodeGroup) -> bool:
     if key == HOSTNAME:
-        return one is other
-    domain = one.node.domain(key)
-    return domain is not None and domain == other.node.domain(key)
+        return first is second
+    domain = first.node.domain(key)
+    return domain is not None and domain == second.node.domain(key)
 
 
 @dataclass

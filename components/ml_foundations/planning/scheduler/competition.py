@@ -28,18 +28,21 @@ _WHOLE_NODE = 10**9
 """One node, in the units that shares of nodes are counted in: integers are exact and fast."""
 _MOST_SHARES = 4000
 """Pairs of pods and node groups that are compared one by one; beyond that, only sums are."""
-_ANY_POD, _ANY_VALUE = None, object()
-"""The index key of a pod that may interact with any other, or with any that has a label."""
+_ANY_POD = None
+"""The index key of a pod that may interact with any other."""
+_ANY_VALUE = object()
+"""The value in the index key of a pod that may interact with any that has a label."""
 
 
-def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
+def independent_sets(demands: Iterable[PodGroup]) -> list[list[PodGroup]]:
     """Return pods in sets that affect each other by no node, affinity, spreading or claim."""
     sets: list[tuple[set[NodeGroup], list[PodGroup]]] = []
     interacting: list[PodGroup] = []
-    for pods in pod_groups:
-        if not pods.pod.is_simple:
-            interacting.append(pods)
-        nodes, members = set(pods.node_groups), [pods]
+    for demand in demands:
+        if not demand.pod.is_simple:
+            interacting.append(demand)
+        nodes = set(demand.node_groups)
+        members = [demand]
         separate: list[tuple[set[NodeGroup], list[PodGroup]]] = []
         for other_nodes, other_members in sets:
             if other_nodes.isdisjoint(nodes):
@@ -58,18 +61,19 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
     set_of: dict[PodGroup, int] = {}
     index: defaultdict[Hashable, list[PodGroup]] = defaultdict(list)
     for number, members in enumerate(sets):
-        for pods in members:
-            set_of[pods] = number
-            for key in (*label_keys(pods.pod.labels), *pods.pod.exclusive_claims):
-                index[key].append(pods)
+        for demand in members:
+            set_of[demand] = number
+            for key in (*label_keys(demand.pod.labels), *demand.pod.exclusive_claims):
+                index[key].append(demand)
     # Without the index, thousands of workloads with affinity are compared with all others.
     joined_to = {number: number for number in range(len(sets))}
-    for pods in interacting:
-        keys = list(_index_keys(pods.pod))
+    for demand in interacting:
+        keys = list(_index_keys(demand.pod))
         for key in [_ANY_POD] if _ANY_POD in keys else keys:
-            for other in index[key]:
-                number, old = joined_to[set_of[pods]], joined_to[set_of[other]]
-                if number != old and _interacts_with(pods.pod, other.pod):
+            for candidate in index[key]:
+                number = joined_to[set_of[demand]]
+                old = joined_to[set_of[candidate]]
+                if number != old and _interacts_with(demand.pod, candidate.pod):
                     for joined_set, target in joined_to.items():
                         if target == old:
                             joined_to[joined_set] = number
@@ -96,7 +100,8 @@ def required_label(selector: Manifest | None) -> Hashable:
     for label in section(selector or {}, "matchLabels").items():
         return label
     for requirement in items(selector or {}, "matchExpressions"):
-        operator, values = requirement.get("operator"), texts(requirement, "values")
+        operator = requirement.get("operator")
+        values = texts(requirement, "values")
         if operator == "In" and len(values) == 1:
             return requirement.get("key"), values[0]
         if operator in ("In", "Exists"):
@@ -104,14 +109,14 @@ def required_label(selector: Manifest | None) -> Hashable:
     return _ANY_POD
 
 
-def _interacts_with(pod: PodClass, other: PodClass) -> bool:
+def _interacts_with(pod: PodClass, neighbor: PodClass) -> bool:
     for term in (*pod.affinity, *pod.anti_affinity):
-        if term.matches(other):
+        if term.matches(neighbor):
             return True
     for constraint in pod.spread:
-        if constraint.counts(pod, other):
+        if constraint.counts(pod, neighbor):
             return True
-    return bool(pod.exclusive_claims & other.exclusive_claims)
+    return bool(pod.exclusive_claims & neighbor.exclusive_claims)
 
 
 class JointVerdict(NamedTuple):
@@ -122,77 +127,77 @@ class JointVerdict(NamedTuple):
     """What is missing for certain, if that is known."""
 
 
-def judge_together(
-    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
-) -> JointVerdict:
+def judge_together(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> JointVerdict:
     """Return whether pods that must run at once fit together."""
     # The cheap conditions go first: one that is sufficient, then one that is necessary. The others
     # try the ways to place the pods.
-    if _always_fit(pod_groups, node_groups):
+    if _always_fit(demands, node_groups):
         return JointVerdict(Verdict.FITS)
     running: list[PodClass] = []
     for group in node_groups:
         running += group.running
-    may_evict_running = _may_evict(pod_groups, running)
-    if not may_evict_running and (shortfall := _shortfall(pod_groups)):
+    may_evict_running = _may_evict(demands, running)
+    if not may_evict_running and (shortfall := _shortfall(demands)):
         return JointVerdict(Verdict.CANNOT_FIT, shortfall)
     cannot_fit = Verdict.UNDETERMINED if may_evict_running else Verdict.CANNOT_FIT
-    packed = arrangements([_without_repelling_nodes(pods, node_groups) for pods in pod_groups])
+    packed = arrangements([_without_repelling_nodes(demand, node_groups) for demand in demands])
     if packed and not packed.stuck:
         return JointVerdict(Verdict.FITS)
     if packed and not packed.complete:
         return JointVerdict(cannot_fit)
-    if packed and not _may_evict(pod_groups, [pods.pod for pods in pod_groups]):
+    if packed and not _may_evict(demands, [demand.pod for demand in demands]):
         return JointVerdict(Verdict.UNDETERMINED)
-    outcome = search(pod_groups, node_groups)
+    outcome = search(demands, node_groups)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
         return JointVerdict(Verdict.UNDETERMINED)
     return JointVerdict(Verdict.FITS if outcome.complete else cannot_fit)
 
 
-def _without_repelling_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
+def _without_repelling_nodes(demand: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
     """Return pods without the nodes that anti-affinity with running pods keeps them off."""
     accepting: list[NodeGroup] = []
-    for group in pods.node_groups:
-        if not is_repelled(pods.pod, group, node_groups):
+    for group in demand.node_groups:
+        if not is_repelled(demand.pod, group, node_groups):
             accepting.append(group)
-    return replace(pods, node_groups=accepting)
+    return replace(demand, node_groups=accepting)
 
 
-def _may_evict(pod_groups: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool:
+def _may_evict(demands: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool:
     """Return whether some pod has a higher priority than a victim, and may preempt it."""
     lowest = min((victim.priority for victim in victims), default=None)
     if lowest is None:
         return False
-    return any(pods.pod.preempts and pods.pod.priority > lowest for pods in pod_groups)
+    return any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
 
 
-def _shortfall(pod_groups: Sequence[PodGroup]) -> Shortfall | None:
+def _shortfall(demands: Sequence[PodGroup]) -> Shortfall | None:
     """Return the resources that pods need more of than all nodes have that accept any of them."""
-    for competing in _competing_sets(pod_groups):
+    for competing in _competing_sets(demands):
         node_groups: dict[NodeGroup, None] = {}
-        for pods in competing:
-            node_groups.update(dict.fromkeys(pods.node_groups))
-        needed = total(times(pods.pod.requests, pods.count) for pods in competing)
+        for demand in competing:
+            node_groups.update(dict.fromkeys(demand.node_groups))
+        needed = total(times(demand.pod.requests, demand.count) for demand in competing)
         free = dict.fromkeys(needed, 0)
         for group in node_groups:
             for name in needed:
                 free[name] += max(0, group.free.get(name, 0)) * group.count
-        short_needed, short_free = dict[str, int](), dict[str, int]()
+        short_needed = dict[str, int]()
+        short_free = dict[str, int]()
         for name, amount in needed.items():
             if amount > free[name]:
-                short_needed[name], short_free[name] = amount, free[name]
+                short_needed[name] = amount
+                short_free[name] = free[name]
         if short_needed:
             names = sorted({group.node.name for group in node_groups})
             return Shortfall(short_needed, short_free, names)
     return None
 
 
-def _competing_sets(pod_groups: Sequence[PodGroup]) -> Iterator[Sequence[PodGroup]]:
+def _competing_sets(demands: Sequence[PodGroup]) -> Iterator[Sequence[PodGroup]]:
     """Yield for each set of nodes the pods that are limited to it: they must all run there."""
     limited_to: dict[frozenset[NodeGroup], list[PodGroup]] = {}
-    for pods in pod_groups:
-        limited_to.setdefault(frozenset(pods.node_groups), []).append(pods)
+    for demand in demands:
+        limited_to.setdefault(frozenset(demand.node_groups), []).append(demand)
     # Example: A is limited to pool 1, B to pools 1 and 2. Then A must fit into pool 1, and A and B
     # together into both pools.
     everywhere = frozenset[NodeGroup]().union(*limited_to)
@@ -204,7 +209,7 @@ def _competing_sets(pod_groups: Sequence[PodGroup]) -> Iterator[Sequence[PodGrou
         yield competing
 
 
-def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> bool:
+def _always_fit(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> bool:
     """Return whether every pod finds a node in each order of arrival: a sufficient condition.
 
     A node rejects a pod only after other pods have taken so much of one resource that the pod's
@@ -214,45 +219,49 @@ def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
     Example: on nodes of 8 GPUs, a pod of 1 GPU is rejected once all 8 are taken, so another pod of
     1 GPU fills an eighth of a node. Next to 15 such pods, two nodes always have a GPU left.
     """
-    for pods in pod_groups:
+    for demand in demands:
         # Then the other pods decide in which topology domains these may be.
-        if pods.pod.affinity or pods.pod.exclusive_claims:
+        if demand.pod.affinity or demand.pod.exclusive_claims:
             return False
-        for term in pods.pod.anti_affinity:
+        for term in demand.pod.anti_affinity:
             if term.key != HOSTNAME:
                 return False
-    daemons = [pods for pods in pod_groups if pods.everywhere]
+    daemons = [demand for demand in demands if demand.everywhere]
     for daemon in daemons:
         for group in daemon.node_groups:
-            if not _is_undisturbed(daemon, group, pod_groups):
+            if not _is_undisturbed(daemon, group, demands):
                 return False
     with_daemons: dict[NodeGroup, NodeGroup] = {}
     for group in node_groups:
         added = [daemon.pod for daemon in daemons if group in daemon.node_groups]
         with_daemons[group] = carrying(group.node, (*group.running, *added))
     placed: list[PodGroup] = []
-    for pods in pod_groups:
-        if not pods.everywhere:
-            groups = _without_repelling_nodes(pods, node_groups).node_groups
-            placed.append(replace(pods, node_groups=[with_daemons[group] for group in groups]))
+    for demand in demands:
+        if not demand.everywhere:
+            groups = _without_repelling_nodes(demand, node_groups).node_groups
+            placed.append(replace(demand, node_groups=[with_daemons[group] for group in groups]))
     shares = _Shares(placed, list(with_daemons.values()))
-    return all(shares.leave_room_for(pods) for pods in placed)
+    return all(shares.leave_room_for(demand) for demand in placed)
 
 
-def _is_undisturbed(daemon: PodGroup, group: NodeGroup, pod_groups: Sequence[PodGroup]) -> bool:
+def _is_undisturbed(daemon: PodGroup, group: NodeGroup, demands: Sequence[PodGroup]) -> bool:
     """Return whether a DaemonSet's pod gets onto each node of a group, whatever comes before it."""
     if group.room(daemon.pod) == 0 or daemon.pod.spread:
         return False
     free = dict(group.free)
-    for other in pod_groups:
-        if other is daemon or group not in other.node_groups:
+    for competing in demands:
+        if competing is daemon or group not in competing.node_groups:
             continue
-        is_evictable = other.pod.recreated and other.pod.priority < daemon.pod.priority
-        if daemon.pod.preempts and is_evictable and not other.everywhere:
+        is_evictable = competing.pod.recreated and competing.pod.priority < daemon.pod.priority
+        if daemon.pod.preempts and is_evictable and not competing.everywhere:
             continue
-        if other.pod.excludes_on_node(daemon.pod):
+        if competing.pod.excludes_on_node(daemon.pod):
             return False
-        take(free, other.pod, 1 if other.everywhere else min(other.count, group.room(other.pod)))
+        take(
+            free,
+            competing.pod,
+            1 if competing.everywhere else min(competing.count, group.room(competing.pod)),
+        )
     return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
 
 
@@ -264,63 +273,63 @@ class _Load:
     exclusive: int = 0
     requests: Amounts = field(default_factory=dict[str, int])
 
-    def add(self, other: _Load) -> None:
-        self.count += other.count
-        self.exclusive += other.exclusive
-        self.requests = total((self.requests, other.requests))
+    def add(self, load: _Load) -> None:
+        self.count += load.count
+        self.exclusive += load.exclusive
+        self.requests = total((self.requests, load.requests))
 
 
 class _Shares:
     """The shares of nodes that pods fill, for a pod that must still find room there."""
 
-    def __init__(self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> None:
-        self._pod_groups = pod_groups
+    def __init__(self, demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> None:
+        self._demands = demands
         self._node_groups = node_groups
         self._loads: dict[frozenset[NodeGroup], _Load] = {}
         """The pods that the same node groups accept."""
         self._loads_on: dict[frozenset[NodeGroup], _Load] = {}
         """The pods that may come to some of these node groups."""
-        for pods in pod_groups:
-            load = self._loads.setdefault(frozenset(pods.node_groups), _Load())
-            exclusive = pods.count if pods.pod.is_exclusive else 0
-            load.add(_Load(pods.count, exclusive, times(pods.pod.requests, pods.count)))
+        for demand in demands:
+            load = self._loads.setdefault(frozenset(demand.node_groups), _Load())
+            exclusive = demand.count if demand.pod.is_exclusive else 0
+            load.add(_Load(demand.count, exclusive, times(demand.pod.requests, demand.count)))
 
-    def leave_room_for(self, pods: PodGroup) -> bool:
+    def leave_room_for(self, demand: PodGroup) -> bool:
         """Return whether the last pod of a group finds room, wherever all other pods are."""
-        return all(self._leave_room_in(domain, pods) for domain in self._domains(pods))
+        return all(self._leave_room_in(domain, demand) for domain in self._domains(demand))
 
-    def _domains(self, pods: PodGroup) -> Iterable[Sequence[NodeGroup]]:
+    def _domains(self, demand: PodGroup) -> Iterable[Sequence[NodeGroup]]:
         """Return the sets of nodes that must each have room: all, or each domain of spreading."""
-        if not pods.pod.spread:
-            return [pods.node_groups]
-        constraint = pods.pod.spread[0]
-        if len(pods.pod.spread) > 1 or constraint.key == HOSTNAME:
+        if not demand.pod.spread:
+            return [demand.node_groups]
+        constraint = demand.pod.spread[0]
+        if len(demand.pod.spread) > 1 or constraint.key == HOSTNAME:
             # One without nodes, which has no room, if no set of nodes is enough to be sure.
             return [()]
         domains: dict[object, list[NodeGroup]] = {}
         for group in self._node_groups:
-            if pods.pod.is_eligible(constraint, group.node):
+            if demand.pod.is_eligible(constraint, group.node):
                 domains[group.node.domain(constraint.key)] = []
-        for group in pods.node_groups:
+        for group in demand.node_groups:
             if (domain := group.node.domain(constraint.key)) in domains:
                 domains[domain].append(group)
         return domains.values() if len(domains) >= constraint.min_domains else [()]
 
-    def _leave_room_in(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> bool:
+    def _leave_room_in(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> bool:
         """Return whether the other pods cannot fill all nodes of some groups."""
-        able = [group for group in node_groups if group.room(pods.pod)]
+        able = [group for group in node_groups if group.room(demand.pod)]
         choices = [able, *([group] for group in able)] if len(able) > 1 else [able]
         # They cannot if they cannot fill those of one group alone. Sums over all pods are tried
         # first: pod by pod it is exact, and slow with many pods.
         for choice in choices:
-            if self._sums_leave_room(choice, pods):
+            if self._sums_leave_room(choice, demand):
                 return True
-        shares = len(self._pod_groups) * len(able)
-        if shares > _MOST_SHARES or not spend(len(choices) * len(self._pod_groups)):
+        shares = len(self._demands) * len(able)
+        if shares > _MOST_SHARES or not spend(len(choices) * len(self._demands)):
             return False
-        return any(self._filled_by_others(choice, pods) < _size(choice) for choice in choices)
+        return any(self._filled_by_others(choice, demand) < _size(choice) for choice in choices)
 
-    def _sums_leave_room(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> bool:
+    def _sums_leave_room(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> bool:
         """Return whether sums over all pods show that they cannot fill all nodes of some groups.
 
         A pod that keeps others off its node fills it. For each resource, what all pods request
@@ -333,10 +342,10 @@ class _Shares:
         number_of_others = load.count - 1
         if number_of_others * _WHOLE_NODE < _size(node_groups):
             return True  # some node stays without another pod
-        if pods.pod.is_exclusive:
+        if demand.pod.is_exclusive:
             return False
         filled = load.exclusive * _WHOLE_NODE
-        for name, request in pods.pod.requests.items():
+        for name, request in demand.pod.requests.items():
             least_free = min(group.free.get(name, 0) for group in node_groups)
             filled += _share(load.requests.get(name, 0), least_free, request)
         return filled < _size(node_groups)
@@ -350,17 +359,17 @@ class _Shares:
                     load.add(accepted)
         return load
 
-    def _filled_by_others(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> int:
+    def _filled_by_others(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> int:
         """Return the shares of some nodes that the other pods fill at most, as a pod sees it."""
         filled = 0
-        for other in self._pod_groups:
-            count = other.count - 1 if other is pods else other.count
+        for competing in self._demands:
+            count = competing.count - 1 if competing is demand else competing.count
             if not count:
                 continue
             most = 0
             for group in node_groups:
-                if group in other.node_groups:
-                    most = max(most, _share_of_pod(other.pod, group, pods.pod))
+                if group in competing.node_groups:
+                    most = max(most, _share_of_pod(competing.pod, group, demand.pod))
             filled += count * most
         return filled
 

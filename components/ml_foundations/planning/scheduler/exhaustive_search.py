@@ -44,23 +44,23 @@ class SearchResult:
 
 
 def search(
-    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, count_each: bool = False
+    demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, count_each: bool = False
 ) -> SearchResult | None:
     """Try every way to place pods, and return what becomes of them; None if there are too many.
 
     With ``count_each``, the search goes on once it is known that the pods may all fit and may get
     stuck, to count those of each class.
     """
-    pods = sum(pods_of_class.count for pods_of_class in pod_groups)
+    pods = sum(demand.count for demand in demands)
     nodes = sum(_differing_nodes(group, pods) for group in node_groups)
     if pods > MOST_PODS or nodes > _MOST_NODES:
         return None
-    return _SearchSpace(pod_groups, node_groups, pods).explore(count_each)
+    return _SearchSpace(demands, node_groups, pods).explore(count_each)
 
 
-def placeable_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
+def placeable_nodes(demand: PodGroup, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
     """Return the groups with a node that can take one more pod as they are."""
-    space = _SearchSpace([pods], node_groups, 1)
+    space = _SearchSpace([demand], node_groups, 1)
     empty: _State = tuple((0,) for _ in space.nodes)
     placeable: dict[NodeGroup, None] = {}
     for node in space.nodes:
@@ -97,10 +97,10 @@ class _SearchSpace:
     """
 
     def __init__(
-        self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], pods: int
+        self, demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup], pods: int
     ) -> None:
-        self.pending = [pods_of_class.pod for pods_of_class in pod_groups]
-        self._counts = [pods_of_class.count for pods_of_class in pod_groups]
+        self.pending = [demand.pod for demand in demands]
+        self._counts = [demand.count for demand in demands]
         running: dict[PodClass, None] = {}
         for group in node_groups:
             running.update(dict.fromkeys(group.running))
@@ -118,8 +118,8 @@ class _SearchSpace:
         self._accepted: list[list[bool]] = []
         """For each node, whether it accepts the pods of each class."""
         accepting: list[set[NodeClass]] = []
-        for pods_of_class in pod_groups:
-            accepting.append({group.node for group in pods_of_class.node_groups})
+        for demand in demands:
+            accepting.append({group.node for group in demand.node_groups})
         for node in self.nodes:
             self._running.append(tuple(map(node.group.running.count, running)))
             self._accepted.append([node.group.node in classes for classes in accepting])
@@ -131,7 +131,9 @@ class _SearchSpace:
         """Visit all states that can be reached, and return what they end in."""
         outcome = SearchResult(least=list(self._counts), most=[0] * len(self._counts))
         start: _State = tuple((0,) * len(self.pending) for _ in self.nodes)
-        seen, open_states, steps = {start}, [start], 0
+        seen = {start}
+        open_states = [start]
+        steps = 0
         while open_states:
             state = open_states.pop()
             placed = list(map(sum, zip(*state, strict=True))) or [0] * len(self.pending)
@@ -188,19 +190,19 @@ class _SearchSpace:
             return False
         spend(len(load))
         free = dict(group.free)
-        for other, count in zip(self.pending, load, strict=True):
+        for loaded, count in zip(self.pending, load, strict=True):
             if not count:
                 continue
-            if pod.excludes_on_node(other):
+            if pod.excludes_on_node(loaded):
                 return False
-            take(free, other, count)
+            take(free, loaded, count)
         return all(amount <= free.get(name, 0) for name, amount in pod.requests.items())
 
     def _preemptions(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
         """Yield the states after a pod that fits nowhere has evicted pods of a lower priority."""
         for index, pod in enumerate(self.pending):
             if placed[index] < self._counts[index] and pod.preempts:
-                is_lower = [other.priority < pod.priority for other in self.pending]
+                is_lower = [victim.priority < pod.priority for victim in self.pending]
                 for node in self.nodes:
                     yield from self._evictions(index, node, state, is_lower)
 
@@ -292,13 +294,13 @@ class _DomainRules:
         """Topology keys, and the classes that may not be in the same domain."""
         for term in pod.anti_affinity:
             self._repelling.append((term.key, space.classes_that(term.matches)))
-        for index, other in enumerate(space.classes):
-            for term in other.anti_affinity:
+        for index, neighbor in enumerate(space.classes):
+            for term in neighbor.anti_affinity:
                 if term.matches(pod):
                     self._repelling.append((term.key, [index]))
         self._attracting = space.classes_that(pod.has_affinity_to)
         self._sharing_claims = space.classes_that(
-            lambda other: bool(pod.exclusive_claims & other.exclusive_claims)
+            lambda neighbor: bool(pod.exclusive_claims & neighbor.exclusive_claims)
         )
         self._spreadings: list[_Spreading] = []
         for constraint in pod.spread:
@@ -316,8 +318,8 @@ class _DomainRules:
         for spreading in self._spreadings:
             if not self._keeps_skew(spreading, node, state):
                 return False
-        for other in self._space.nodes:
-            if self._space.carried(other, state, self._sharing_claims):
+        for holder in self._space.nodes:
+            if self._space.carried(holder, state, self._sharing_claims):
                 return False
         return True
 
@@ -326,8 +328,8 @@ class _DomainRules:
         domain = node.domain(key)
         if domain is None or not spend(len(self._space.nodes)):
             return False
-        for other in self._space.nodes:
-            if other.domain(key) == domain and self._space.carried(other, state, classes):
+        for member in self._space.nodes:
+            if member.domain(key) == domain and self._space.carried(member, state, classes):
                 return True
         return False
 
@@ -340,9 +342,9 @@ class _DomainRules:
             return True
         if not self._pod.has_affinity_to(self._pod):
             return False
-        for other in self._space.nodes:
-            has_domain = any(other.domain(key) is not None for key in keys)
-            if has_domain and self._space.carried(other, state, self._attracting):
+        for candidate in self._space.nodes:
+            has_domain = any(candidate.domain(key) is not None for key in keys)
+            if has_domain and self._space.carried(candidate, state, self._attracting):
                 return False
         return True
 
@@ -354,9 +356,9 @@ class _DomainRules:
         # The node affinity of a DaemonSet's pod leaves it its own node alone.
         is_bound = self._pod.one_per_node and constraint.honor_affinity
         totals: dict[object, int] = {}
-        for other in [node] if is_bound else spreading.nodes:
-            domain = other.domain(constraint.key)
-            carried = self._space.carried(other, state, spreading.counted)
+        for counted_node in [node] if is_bound else spreading.nodes:
+            domain = counted_node.domain(constraint.key)
+            carried = self._space.carried(counted_node, state, spreading.counted)
             totals[domain] = totals.get(domain, 0) + carried
         fewest = 0
         if len(totals) >= constraint.min_domains:

@@ -83,12 +83,13 @@ def spec_refusals(spec: Manifest, node: NodeClass) -> list[Refusal]:
 
 
 def _node_name(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    wanted, name = spec.get("nodeName"), name_of(node.manifest)
-    if wanted and name is UNKNOWN:
-        message = f"the node {wanted} may be one of this pool"
+    requested = spec.get("nodeName")
+    name = name_of(node.manifest)
+    if requested and name is UNKNOWN:
+        message = f"the node {requested} may be one of this pool"
         yield Refusal("node-name", "nodeName", message, certain=False)
-    elif wanted and wanted != name:
-        yield Refusal("node-name", "nodeName", f"the pod names the node {wanted}")
+    elif requested and requested != name:
+        yield Refusal("node-name", "nodeName", f"the pod names the node {requested}")
 
 
 def _cordon(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
@@ -135,8 +136,8 @@ def _described(unmet_requirement: _Unmet) -> str:
         return "an empty term matches no node"
     key = requirement["key"]
     values = ", ".join(map(str, requirement.get("values") or []))
-    wanted = f"{key} {requirement.get('operator')}{f' [{values}]' if values else ''}"
-    return f"{wanted} (the node has {_shown(values_of_node, key)})"
+    described = f"{key} {requirement.get('operator')}{f' [{values}]' if values else ''}"
+    return f"{described} (the node has {_shown(values_of_node, key)})"
 
 
 def _shown(values_of_node: Mapping[str, Any], key: str) -> str:

@@ -38,19 +38,19 @@ def _require_budget(steps: int) -> None:
         raise _TooManyError
 
 
-def arrangements(pod_groups: Sequence[PodGroup]) -> SearchResult | None:
+def arrangements(demands: Sequence[PodGroup]) -> SearchResult | None:
     """Return whether all pods can fit, and whether some arrangement leaves a pod without a node.
 
     None if more than the nodes themselves decides, or there are too many arrangements.
     """
     node_groups: dict[NodeGroup, None] = {}
-    for pods in pod_groups:
-        if not _is_local(pods.pod):
+    for demand in demands:
+        if not _is_local(demand.pod):
             return None
-        node_groups.update(dict.fromkeys(pods.node_groups))
-    counts = tuple(pods.count for pods in pod_groups)
+        node_groups.update(dict.fromkeys(demand.node_groups))
+    counts = tuple(demand.count for demand in demands)
     try:
-        nodes = [_NodeLoads(group, pod_groups) for group in node_groups]
+        nodes = [_NodeLoads(group, demands) for group in node_groups]
         fullest = _sums(((node.fullest(), node.count) for node in nodes), counts, _capped)
         is_stuck = _is_any_blocked(nodes, counts)
     except _TooManyError:
@@ -72,15 +72,15 @@ class _NodeLoads:
         count: The number of such nodes, at most one more than all pods: others would be empty too.
     """
 
-    def __init__(self, group: NodeGroup, pod_groups: Sequence[PodGroup]) -> None:
+    def __init__(self, group: NodeGroup, demands: Sequence[PodGroup]) -> None:
         self._group = group
-        self._classes = [pods.pod for pods in pod_groups]
-        self.count = min(group.count, sum(pods.count for pods in pod_groups) + 1)
+        self._classes = [demand.pod for demand in demands]
+        self.count = min(group.count, sum(demand.count for demand in demands) + 1)
         self._most: list[int] = []
         """The most pods of each class on one node."""
-        for pods in pod_groups:
-            is_accepted = group in pods.node_groups
-            self._most.append(min(pods.count, group.room(pods.pod)) if is_accepted else 0)
+        for demand in demands:
+            is_accepted = group in demand.node_groups
+            self._most.append(min(demand.count, group.room(demand.pod)) if is_accepted else 0)
         numbers = [range(most + 1) for most in self._most]
         if (loads := prod(map(len, numbers))) > _MOST_LOADS:
             raise _TooManyError
@@ -94,8 +94,8 @@ class _NodeLoads:
             if number:
                 present.append(pod)
                 take(free, pod, number)
-        for one, other in itertools.combinations(present, 2):
-            if one.excludes_on_node(other):
+        for first, second in itertools.combinations(present, 2):
+            if first.excludes_on_node(second):
                 return False
         return not any(free[name] < 0 for pod in present for name in pod.requests)
 

@@ -31,7 +31,8 @@ def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:
 
     The affinity of other pods is not considered. A limit without a request is a request.
     """
-    requesting, group = pod_of(pod), carrying(node_class(node), ())
+    requesting = pod_of(pod)
+    group = carrying(node_class(node), ())
     reasons = refusals(requesting, group.node)
     if reasons or group.room(requesting):
         return reasons

@@ -102,7 +102,8 @@ class Topology:
     """
 
     def __init__(self, name: str, levels: Sequence[str], nodes: Iterable[TopologyNode]) -> None:
-        self.name, self.levels = name, list(levels)
+        self.name = name
+        self.levels = list(levels)
         self.is_by_host = levels[-1] == labels.HOSTNAME
         self._by_level: list[dict[tuple[str, ...], Domain]] = [{} for _ in levels]
         for node in nodes:
@@ -145,11 +146,11 @@ class Topology:
 
     def assignment(self, domains: Iterable[Domain], leaders: bool = False) -> Assignment:
         """Return the assignment of domains that have pods, in the order of their values."""
-        found: Assignment = []
+        assignment: Assignment = []
         for domain in sorted(domains, key=attrgetter("values")):
             if count := domain.leaders if leaders else domain.pods:
-                found.append((self.shown(domain), count))
-        return found
+                assignment.append((self.shown(domain), count))
+        return assignment
 
     def shown(self, leaf: Domain) -> tuple[str, ...]:
         """Return the values by which an assignment names a domain: a host name is enough."""

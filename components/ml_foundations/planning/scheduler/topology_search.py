@@ -80,7 +80,8 @@ class _Search:
 
     def _levels(self) -> str:
         """Find the requested level and that of the slices; return why they are invalid."""
-        request, levels = self.workers.request, self.topology.levels
+        request = self.workers.request
+        levels = self.topology.levels
         level = request.level
         if level is None:
             level = levels[0] if self.layers else levels[-1]
@@ -128,7 +129,8 @@ class _Search:
         if self.excluded and leaf.nodes[0] in self.excluded:
             self.exclusions[self.excluded[leaf.nodes[0]]] += 1
             return
-        requests, free = self.workers.requests, leaf.free
+        requests = self.workers.requests
+        free = leaf.free
         if self.taken:
             free = _without(free, self.taken.get(self.topology.shown(leaf), {}))
         leaf.pods, limiting = _count_in(requests, free)
@@ -154,7 +156,9 @@ class _Search:
             if self.leader is None or child.leaders:
                 pod_penalties.append(whole - child.pods_with_leader // size * size)
                 slice_penalties.append(child.slices - child.slices_with_leader)
-        domain.pods, domain.slices, domain.leaders = pods, slices, leaders
+        domain.pods = pods
+        domain.slices = slices
+        domain.leaders = leaders
         if pod_penalties:
             domain.pods_with_leader = pods - min(pod_penalties)
             domain.slices_with_leader = slices - min(slice_penalties)
@@ -165,7 +169,8 @@ class _Search:
         domains = sorted(topology.at(depth), key=self._key_with_leader)
         if not domains:
             return 0, [], f"no topology domains at level: {topology.levels[depth]}"
-        needed, first = self.workers.count // self.size, domains[0]
+        needed = self.workers.count // self.size
+        first = domains[0]
         if self.is_unconstrained:
             for domain in domains:
                 if self._holds(domain, needed):
@@ -186,7 +191,9 @@ class _Search:
     ) -> tuple[int, list[Domain], str]:
         """Return several domains of a level that together have room for all pods."""
         chosen: list[Domain] = []
-        slices, leaders, index = needed, self.leaders, 0
+        slices = needed
+        leaders = self.leaders
+        index = 0
         domains = self._leader_first(domains, self.workers.count, self.leaders, self.size, True)
         while leaders > 0 and index < len(domains) and domains[index].leaders > 0:
             domain = domains[index]
@@ -212,7 +219,8 @@ class _Search:
 
     def _descend(self, depth: int, domains: list[Domain]) -> list[Domain]:
         """Return the smallest domains with the pods that each gets."""
-        last, count = len(self.topology.levels) - 1, self.workers.count
+        last = len(self.topology.levels) - 1
+        count = self.workers.count
         domains = self._distributed(domains, count, self.leaders, self.size, True)
         while depth < min(last, self.slice_level):
             children = [child for domain in domains for child in domain.children]
@@ -228,7 +236,8 @@ class _Search:
                     child.slices = child.pods // size
                     child.slices_with_leader = child.pods_with_leader // size
                 lower += self._distributed(children, domain.pods, domain.leaders, size, size > 1)
-            domains, depth = lower, depth + 1
+            domains = lower
+            depth = depth + 1
         return domains
 
     def _leader_first(
@@ -237,9 +246,11 @@ class _Search:
         """Return domains, first one that may have the leader without losing needed capacity."""
         if not leaders or len(domains) < 2:
             return domains
-        capacity, with_leader = _slices(0), _slices(1)
+        capacity = _slices(0)
+        with_leader = _slices(1)
         if not by_slices:
-            capacity, with_leader = _pods(0), _pods(1)
+            capacity = _pods(0)
+            with_leader = _pods(1)
         spare = sum(map(capacity, domains)) - (count // size if by_slices else count)
         for index, domain in enumerate(domains):
             penalty = capacity(domain) - with_leader(domain)
@@ -256,7 +267,8 @@ class _Search:
         domains = self._leader_first(domains, count, leaders, size, by_slices)
         capacity_of = _slices if by_slices else _pods
         for index, first in enumerate(domains):
-            domain, capacity = first, capacity_of(leaders)
+            domain = first
+            capacity = capacity_of(leaders)
             has_leaders = first.leaders >= leaders
             if not self.is_unconstrained and has_leaders and capacity(first) >= remaining:
                 domain = _best(domains[index:], remaining, leaders, capacity)

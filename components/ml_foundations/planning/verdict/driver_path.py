@@ -10,7 +10,8 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
 
-_PATH, _VARIABLE = "/usr/local/nvidia/lib64", "LD_LIBRARY_PATH"
+_VARIABLE = "LD_LIBRARY_PATH"
+_PATH = "/usr/local/nvidia/lib64"
 """The folder of GKE's driver (container-engine-accelerators, cmd/nvidia_gpu, ``-container-path``).
 The images of CUDA have it in the variable, except those of 12.8 and 12.9."""
 _WITHOUT_PATH = re.compile(r"(^|/)vllm-openai:v0\.(9|10)\.")
@@ -41,8 +42,8 @@ def _missing(container: Manifest) -> str:
         return ""
     for value in values[-1:]:
         # Kubernetes knows no variable of the image. Another variable may have the folder.
-        own = value.replace(f"$({_VARIABLE})", "") if isinstance(value, str) else _PATH
-        is_missing = _PATH not in own and "$(" not in own
+        folders = value.replace(f"$({_VARIABLE})", "") if isinstance(value, str) else _PATH
+        is_missing = _PATH not in folders and "$(" not in folders
         return f"its {_VARIABLE} ({value}) replaces that of the image" if is_missing else ""
     image = str(container.get("image"))
     is_without = _WITHOUT_PATH.search(image) and not items(container, "envFrom")

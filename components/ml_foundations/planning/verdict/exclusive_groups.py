@@ -17,25 +17,29 @@ def too_few_domains(admitted: AdmittedWorkload, demands: Sequence[PodGroup]) -> 
     """Return that a workload has more exclusive groups than the nodes have domains."""
     described = described_kinds().get(admitted.workload.kind)
     label = described.key_label if described else JOB_KEY
-    groups, domains, fields, key = set[Any](), dict[Any, int](), dict[str, Any](), ""
-    nonempty = [pods for pods, _ in admitted.pod_sets if pods.count]
-    for pods, demand in zip(nonempty, demands, strict=True):
-        annotation, domain = exclusive_annotation(admitted.workload, pods)
+    groups: set[Any] = set()
+    number_by_domain: dict[Any, int] = {}
+    fields: dict[str, Any] = {}
+    key = ""
+    pod_sets = [declared for declared, _ in admitted.pod_sets if declared.count]
+    for pods, demand in zip(pod_sets, demands, strict=True):
+        annotation, domain_key = exclusive_annotation(admitted.workload, pods)
         if not annotation:
             continue
-        key = domain
+        key = domain_key
         fields.update(pods.counts[0].fields)
         groups.add(pods.labels.get(label))
         for group in demand.node_groups:
-            of_node = group if key == HOSTNAME else group.node.domain(key)
-            if of_node is not None and group.room(demand.pod):
-                domains[of_node] = group.count if key == HOSTNAME else 1
-    missing = len(groups) - sum(domains.values())
+            domain = group if key == HOSTNAME else group.node.domain(key)
+            if domain is not None and group.room(demand.pod):
+                number_by_domain[domain] = group.count if key == HOSTNAME else 1
+    domains = sum(number_by_domain.values())
+    missing = len(groups) - domains
     if not domains or missing <= 0:
         return None
-    has = f"the nodes that accept them have {sum(domains.values())}"
-    message = f"its {len(groups)} groups need a domain of {key} each, and {has}"
-    lower = lowered([Count(len(groups), fields)], sum(domains.values()))
+    accepting = f"the nodes that accept them have {domains}"
+    message = f"its {len(groups)} groups need a domain of {key} each, and {accepting}"
+    counts = [Count(len(groups), fields)]
     more = f"add nodes in {number(missing, 'more domain')} of {key}"
-    path = deciding_path([Count(len(groups), fields)])
-    return Refusal("nodes", path, message, as_remedy(lower, more))
+    remedy = as_remedy(lowered(counts, domains), more)
+    return Refusal("nodes", deciding_path(counts), message, remedy)

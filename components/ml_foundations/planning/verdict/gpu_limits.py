@@ -36,7 +36,8 @@ class GpuLimits:
     """The quotas and queues that limit how many GPUs workloads can use at once."""
 
     def __init__(self, quotas: Mapping[str, Sequence[Quota]], queues: Queues) -> None:
-        self._quotas, self._queues = quotas, queues
+        self._quotas = quotas
+        self._queues = queues
 
     def uses(self, workloads: Iterable[AdmittedWorkload]) -> list[GpuUse]:
         """Return the GPUs that pods can use at once."""
@@ -60,7 +61,8 @@ class GpuLimits:
         workload = admitted.workload
         queue_usage = () if admitted.unknowns else admitted.queue_usage
         for index, (pod_set, pod) in enumerate(admitted.pod_sets):
-            count, limits = pod_set.count, dict[Hashable, int]()
+            count = pod_set.count
+            limits = dict[Hashable, int]()
             for quota in self._quotas.get(workload.namespace, ()):
                 if not quota.covers(pod):
                     continue

@@ -77,23 +77,25 @@ def _with_findings_of(
     """
     rules = {name.partition("/")[0] for name in accepted}
 
-    def of_rules(findings: Iterable[Finding], remaining: Iterable[Finding]) -> tuple[Finding, ...]:
-        known = [*remaining]
-        return tuple(item for item in findings if item.rule in rules and item not in known)
+    def dropped(before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Finding, ...]:
+        return tuple(item for item in before if item.rule in rules and item not in after)
 
-    def counting(findings: Iterable[Finding]) -> Verdict:
+    def verdict_of_errors(findings: Iterable[Finding]) -> Verdict:
         return verdict_of((item for item in findings if item.is_error), accepted)
 
     workloads: list[WorkloadVerdict] = []
-    for item, old in zip(verdicts_without_rules.workloads, verdicts.workloads, strict=True):
-        added = of_rules(old.reasons, item.reasons)
-        verdict = together([item.verdict, counting(added)])
-        workloads.append(replace(item, verdict=verdict, reasons=(*added, *item.reasons)))
-    added = of_rules(verdicts.reasons, verdicts_without_rules.reasons)
-    found = [verdicts_without_rules.stack, counting(added), *(item.verdict for item in workloads)]
-    reasons = (*added, *verdicts_without_rules.reasons)
-    workloads_and_reasons = {"workloads": tuple(workloads), "reasons": reasons}
-    return replace(verdicts_without_rules, stack=together(found), **workloads_and_reasons)
+    for before, after in zip(verdicts.workloads, verdicts_without_rules.workloads, strict=True):
+        added = dropped(before.reasons, after.reasons)
+        verdict = together([after.verdict, verdict_of_errors(added)])
+        workloads.append(replace(after, verdict=verdict, reasons=(*added, *after.reasons)))
+    added = dropped(verdicts.reasons, verdicts_without_rules.reasons)
+    stack = together([verdicts_without_rules.stack, verdict_of_errors(added)])
+    return replace(
+        verdicts_without_rules,
+        workloads=tuple(workloads),
+        stack=together([stack, *(item.verdict for item in workloads)]),
+        reasons=(*added, *verdicts_without_rules.reasons),
+    )
 
 
 @dataclass(frozen=True)
@@ -122,18 +124,17 @@ def _judge_cluster(
 
     declared = list(map(documents.as_declared, documents.judged))
     deciding = applied([*documents.refused, *refused_objects(declared)])
-    others = refused_objects([*documents.harmless, *documents.admission.objects])
-    remaining = applied([*others, *refused_by_controllers(documents.undescribed)])
+    harmless = refused_objects([*documents.harmless, *documents.admission.objects])
+    remaining = applied([*harmless, *refused_by_controllers(documents.undescribed)])
     inputs = _Input(documents, gke, deciding, remaining)
     cluster = Cluster(documents.judged, nodes, gke=gke, ignored=ignored)
     placed = _place_each(inputs, cluster)
-    # A stack that cannot fit must also be so with more space: GKE may spread the nodes of a pool
-    # differently over the zones, and pods end.
     verdicts = _report(inputs, placed)
     if verdicts.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
         return verdicts
-    # A spread that is not even leaves out the running pods that may end. So the full spread also
-    # relaxes a cluster that is not split, in which it changes nothing else.
+    # "Cannot fit" is certain only if it holds with more space too. Running pods may end: a cluster
+    # of another spread than EVEN is built without them. And GKE may spread a pool over its zones in
+    # another way. Example: a pool of 4 nodes has 2 in each of 2 zones, and may have 3 in one.
     spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
     relaxed: list[Verdicts] = []
     for spread in spreads:
@@ -204,7 +205,8 @@ def _admit_all(
 
 def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -> Verdicts:
     """Judge all placed workloads together, and report everything that is found."""
-    documents, cluster = inputs.documents, placed.cluster
+    documents = inputs.documents
+    cluster = placed.cluster
     workloads: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
     for index, before in enumerate(placed.workloads):
@@ -220,24 +222,29 @@ def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -
     stored = tuple(cluster.volumes.stored(cluster.workloads))
     items: list[WorkloadVerdict] = []
     for index, admitted in enumerate(workloads):
-        workload, verdict_alone = admitted.workload, admitted.verdict or Verdict.UNDETERMINED
+        workload = admitted.workload
         reasons = _findings_of(admitted, [verdicts.workloads[index] for verdicts in relaxed])
         warnings: list[Finding] = []
         for warning in admitted.outcome.warnings:
             warnings.append(explain.finding(warning, Verdict.FITS, workload))
-        run = _run_cost(placed.fitting, admitted)
-        gpus = prices.of(admitted, at_least=workload in documents.foreign)
-        # Pods of several sets may have the same template.
-        words = tuple(dict.fromkeys(reasons)), tuple(dict.fromkeys(warnings))
-        items.append(WorkloadVerdict(workload, verdict_alone, *words, run, gpus))
+        item = WorkloadVerdict(
+            workload,
+            verdict=admitted.verdict or Verdict.UNDETERMINED,
+            # Pods of several sets may have the same template.
+            reasons=tuple(dict.fromkeys(reasons)),
+            warnings=tuple(dict.fromkeys(warnings)),
+            run_cost=_run_cost(placed.fitting, admitted),
+            gpus=prices.of(admitted, at_least=workload in documents.foreign),
+        )
+        items.append(item)
     return Verdicts(
-        tuple(items),
-        verdict,
-        tuple(findings),
-        cost_of(cluster.declared, stored),
-        tuple(_quotas_left(placed.admission, workloads)),
-        prices.of_teams(workloads, documents.foreign),
-        stored,
+        workloads=tuple(items),
+        stack=verdict,
+        reasons=tuple(findings),
+        cost=cost_of(cluster.declared, stored),
+        quotas=tuple(_quotas_left(placed.admission, workloads)),
+        teams=prices.of_teams(workloads, documents.foreign),
+        stored=stored,
     )
 
 
@@ -278,12 +285,14 @@ def _stack(
     relaxed: Sequence[Verdicts],
 ) -> tuple[Verdict, list[Finding]]:
     """Return the verdict on the whole stack, and the findings that are about no single workload."""
-    cluster, documents = placed.cluster, inputs.documents
+    cluster = placed.cluster
+    documents = inputs.documents
     verdict = all_together.verdict or Verdict.FITS
     findings = [explain.finding(reason, of) for of, reason in all_together.reasons]
     each_may_fit = not any(admitted.is_refused for admitted in workloads)
     if each_may_fit and _is_uncertain(verdict, [verdicts.stack for verdicts in relaxed]):
-        verdict, findings = Verdict.UNDETERMINED, list(map(Finding.as_warning, findings))
+        verdict = Verdict.UNDETERMINED
+        findings = list(map(Finding.as_warning, findings))
     unknown = [gap for gap in documents.unknown if gap.rule not in cluster.ignored]
     if is_exhausted():
         unknown.append(_TOO_MUCH_WORK)
@@ -298,7 +307,7 @@ def _stack(
     findings += map(_of_object, refused)
     findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
     # What waits in a queue for nodes or for a quota may not be declared.
-    findings += [explain.finding(each, Verdict.FITS) for each in overpromised(cluster)]
+    findings += [explain.finding(overcommit, Verdict.FITS) for overcommit in overpromised(cluster)]
     findings += own_logs_findings([*documents.judged, *documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += map(_of_object, cluster.volumes.class_refusals(claim))

@@ -13,8 +13,10 @@ from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload
 
-_HOUR, _DAY = 3600, 86400
-"""Work of an hour is done again without regret. GKE promises no scarce node within a day."""
+_HOUR = 3600
+"""Work of an hour is done again without regret."""
+_DAY = 86400
+"""GKE promises no scarce node within a day."""
 _PASSING = {
     *("emptyDir", "ephemeral", "hostPath", "gitRepo", "image"),
     *("configMap", "secret", "projected", "downwardAPI"),
@@ -24,16 +26,16 @@ _PASSING = {
 
 def longest_run(workload: Workload) -> int | None:
     """Return the most seconds that a run may last; None if nothing limits it."""
-    own = annotations_of(workload.manifest).get(labels.RUN_SECONDS)
-    return whole_number(own) or _deadline(workload)
+    annotated = annotations_of(workload.manifest).get(labels.RUN_SECONDS)
+    return whole_number(annotated) or _deadline(workload)
 
 
 def _deadline(workload: Workload) -> int | None:
     """Return the deadline of a Job, or of the Jobs of a JobSet, in seconds."""
     jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
-    found = [section(job, "template", "spec").get("activeDeadlineSeconds") for job in jobs]
-    known = [seconds for seconds in found or [workload.deadline] if isinstance(seconds, int)]
-    return max(known) if known and len(known) == len(found or [0]) else None
+    deadlines = [section(job, "template", "spec").get("activeDeadlineSeconds") for job in jobs]
+    known = [seconds for seconds in deadlines or [workload.deadline] if isinstance(seconds, int)]
+    return max(known) if known and len(known) == len(deadlines or [0]) else None
 
 
 def long_runs(

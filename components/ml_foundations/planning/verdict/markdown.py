@@ -17,11 +17,12 @@ MARK = "<!-- ml-foundations plan -->"
 _MARKS = {Verdict.FITS: "✅", Verdict.CANNOT_FIT: "❌", Verdict.UNDETERMINED: "❔"}
 _OUTCOMES = {0: "✅", 1: "❌", 3: "❔", 4: "❔", 5: "⚠️"}
 _MOST_ROWS = 50
-_ROWS_BYTES, _LIST_BYTES, _TEXT_BYTES = 36_000, 7_000, 3_000
-"""The most bytes of the table of workloads, of each other section, and of a cell or bullet.
-
-A comment of GitHub holds 65,536 characters. There are three other sections.
-"""
+_ROWS_BYTES = 36_000
+"""The most bytes of the table of workloads. A comment of GitHub holds 65,536 characters."""
+_LIST_BYTES = 7_000
+"""The most bytes of each of the three other sections."""
+_TEXT_BYTES = 3_000
+"""The most bytes of a cell or bullet."""
 _BREAK = "\u200b"
 """A space without width, which ends a link or a mention before it is one."""
 _REFERENCE = re.compile(
@@ -132,4 +133,4 @@ def _escape(text: str) -> str:
 def _with_entities(text: str) -> str:
     text = _REFERENCE.sub(rf"\g<0>{_BREAK}", text)
     text = html.escape(text, quote=False).translate(_ESCAPED)
-    return _BEGINS_LIST.sub(lambda found: f"{found[1]}&#{ord(found[2])};", text)
+    return _BEGINS_LIST.sub(lambda match: f"{match[1]}&#{ord(match[2])};", text)

@@ -18,7 +18,8 @@ _LEAST_PER_GPU = {"cpu": 1 * WHOLE, "memory": 4 * 1024**3 * WHOLE}
 def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
     """Yield volumes in memory that may outgrow the containers that mount them."""
     for volume in items(section(pods.template, "spec"), "volumes"):
-        source, name = section(volume, "emptyDir"), volume.get("name")
+        source = section(volume, "emptyDir")
+        name = volume.get("name")
         size: Any = source.get("sizeLimit")
         is_in_memory = source.get("medium") == "Memory"
         if not is_in_memory or size in (None, UNKNOWN) or name is UNKNOWN:
@@ -64,7 +65,8 @@ def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
         return
     stored = {container.get("name"): container for container in items(spec, "containers")}
     for index, container in enumerate(items(pods.spec, "containers")):
-        name, declared = container.get("name"), section(container, "resources")
+        name = container.get("name")
+        declared = section(container, "resources")
         limits = millis(section(stored.get(name, {}), "resources", "limits"))
         gpus = limits.get(GPU_RESOURCE, 0) // WHOLE
         set_by_user = {*section(declared, "limits"), *section(declared, "requests")}
