@@ -89,7 +89,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """The resources that are short: what pod groups need, and what their nodes offer."""
+    """The resources that are short: what demands need together, and what their nodes offer."""
 
     needed: Mapping[str, int]
     offered: Mapping[str, int]
@@ -98,7 +98,7 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Competition:
-    """Pod groups that compete for nodes and cannot all run at once, or perhaps not."""
+    """Demands that compete for nodes and cannot all be met at once, or perhaps not."""
 
     demands: Sequence[PodGroup]
     shortfall: Shortfall | None

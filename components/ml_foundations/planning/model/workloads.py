@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
@@ -105,6 +105,14 @@ class PodSet:
         return written_path(f"{self.path}.{below}", self.written)
 
 
+class Ceiling(NamedTuple):
+    """A higher number of replicas that a workload may have later."""
+
+    rule: str
+    """The rule about it."""
+    replicas: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Workload:
     """A workload and its pods."""
@@ -114,7 +122,7 @@ class Workload:
     name: str
     manifest: Manifest
     pods: tuple[PodSet, ...]
-    """Its sets of pods; one, except for a JobSet and for a described kind."""
+    """Its pod sets; one, except for a JobSet and for a described kind."""
     all_at_once: bool = True
     """Whether the pods are of use only together, as those of always-on workloads and of gangs."""
     phases: tuple[frozenset[str], ...] = ()
@@ -207,13 +215,13 @@ class Workload:
         return queue or None
 
     @property
-    def ceilings(self) -> Iterable[tuple[str, int]]:
-        """Higher numbers of replicas that it may have later, each with the rule about them."""
+    def ceilings(self) -> Iterable[Ceiling]:
+        """Higher numbers of replicas that it may have later."""
         count = self.groups or self.pods[0].count
         if self.surge:
-            yield "rollout-surge", count + self.surge
+            yield Ceiling("rollout-surge", count + self.surge)
         if self.ceiling is not None and self.ceiling > count:
-            yield "autoscaling-ceiling", self.ceiling
+            yield Ceiling("autoscaling-ceiling", self.ceiling)
 
     @property
     def queued_replicas(self) -> int:
@@ -227,7 +235,7 @@ class Workload:
 
     @property
     def queued_sets(self) -> list[PodSet]:
-        """The sets of pods of one such Workload: one per template."""
+        """The pod sets of one such Workload: one per template."""
         counts = Counter[str]()
         for pods in self.pods:
             counts[pods.path] += pods.count
@@ -629,7 +637,7 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
 def _of_described(
     document: Manifest, described: DescribedKind, autoscalers: Sequence[Manifest]
 ) -> Workload:
-    """Return the workload of a described kind: a set of pods for each template."""
+    """Return the workload of a described kind: a pod set for each template."""
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
     outer: tuple[Count, ...] = ()
     if path := described.replicas:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.planning.scheduler.topology import (
@@ -42,6 +43,14 @@ def assign(
     return _Search(topology, workers, leader, excluded, taken or {}).result()
 
 
+class _Level(NamedTuple):
+    """Domains of a level that together have room for all pods, or why there are none."""
+
+    depth: int = 0
+    domains: Sequence[Domain] = ()
+    failure: str = ""
+
+
 class _Search:
     """One search for domains; the steps have the names and the order of Kueue's."""
 
@@ -69,10 +78,10 @@ class _Search:
         if failure := self._levels():
             return Assigned(failure=failure)
         self._count_pods()
-        level, domains, failure = self._fitting_level(self.requested)
-        if failure:
-            return Assigned(failure=failure)
-        domains = self._descend(level, domains)
+        level = self._fitting_level(self.requested)
+        if level.failure:
+            return Assigned(failure=level.failure)
+        domains = self._descend(level.depth, level.domains)
         if self.leader is None:
             return Assigned(self.topology.assignment(domains))
         leader = self.topology.assignment(domains, leaders=True)
@@ -163,22 +172,23 @@ class _Search:
             domain.pods_with_leader = pods - min(pod_penalties)
             domain.slices_with_leader = slices - min(slice_penalties)
 
-    def _fitting_level(self, depth: int) -> tuple[int, list[Domain], str]:
-        """Return the level with domains that have room for all pods, these domains, or why not."""
+    def _fitting_level(self, depth: int) -> _Level:
+        """Return the level with domains that have room for all pods."""
         topology = self.topology
         domains = sorted(topology.at(depth), key=self._key_with_leader)
         if not domains:
-            return 0, [], f"no topology domains at level: {topology.levels[depth]}"
+            return _Level(failure=f"no topology domains at level: {topology.levels[depth]}")
         needed = self.workers.count // self.size
         first = domains[0]
         if self.is_unconstrained:
             for domain in domains:
                 if self._holds(domain, needed):
-                    return depth, [domain], ""
+                    return _Level(depth, [domain])
         elif self._holds(first, needed):
-            return depth, [_best(domains, needed, self.leaders, _slices(self.leaders))], ""
+            best = _best(domains, needed, self.leaders, _slices(self.leaders))
+            return _Level(depth, [best])
         elif self.workers.request.mode == REQUIRED:
-            return 0, [], self._not_fitting(depth, first.slices, needed)
+            return _Level(failure=self._not_fitting(depth, first.slices, needed))
         elif depth:
             return self._fitting_level(depth - 1)
         return self._several(depth, domains, needed)
@@ -186,9 +196,7 @@ class _Search:
     def _holds(self, domain: Domain, needed: int) -> bool:
         return domain.slices_with_leader >= needed and domain.leaders >= self.leaders
 
-    def _several(
-        self, depth: int, domains: list[Domain], needed: int
-    ) -> tuple[int, list[Domain], str]:
+    def _several(self, depth: int, domains: Sequence[Domain], needed: int) -> _Level:
         """Return several domains of a level that together have room for all pods."""
         chosen: list[Domain] = []
         slices = needed
@@ -204,7 +212,7 @@ class _Search:
             slices -= domain.slices_with_leader
             index += 1
         if leaders > 0:
-            return 0, [], self._not_fitting(depth, self.leaders - leaders, needed)
+            return _Level(failure=self._not_fitting(depth, self.leaders - leaders, needed))
         remaining = sorted(domains[index:], key=self._key)
         for index, first in enumerate(remaining):
             if slices <= 0:
@@ -214,10 +222,10 @@ class _Search:
             chosen.append(domain)
             slices -= domain.slices
         if slices > 0:
-            return 0, [], self._not_fitting(depth, needed - slices, needed)
-        return depth, chosen, ""
+            return _Level(failure=self._not_fitting(depth, needed - slices, needed))
+        return _Level(depth, chosen)
 
-    def _descend(self, depth: int, domains: list[Domain]) -> list[Domain]:
+    def _descend(self, depth: int, domains: Sequence[Domain]) -> list[Domain]:
         """Return the smallest domains with the pods that each gets."""
         last = len(self.topology.levels) - 1
         count = self.workers.count
@@ -241,8 +249,8 @@ class _Search:
         return domains
 
     def _leader_first(
-        self, domains: list[Domain], count: int, leaders: int, size: int, by_slices: bool
-    ) -> list[Domain]:
+        self, domains: Sequence[Domain], count: int, leaders: int, size: int, by_slices: bool
+    ) -> Sequence[Domain]:
         """Return domains, first one that may have the leader without losing needed capacity."""
         if not leaders or len(domains) < 2:
             return domains
@@ -259,7 +267,7 @@ class _Search:
         return domains
 
     def _distributed(
-        self, domains: list[Domain], count: int, leaders: int, size: int, by_slices: bool
+        self, domains: Sequence[Domain], count: int, leaders: int, size: int, by_slices: bool
     ) -> list[Domain]:
         """Return the first domains that have room for pods, each with the pods that it gets."""
         chosen: list[Domain] = []

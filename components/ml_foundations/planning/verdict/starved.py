@@ -1,7 +1,7 @@
 """Containers that run with too little: shared memory above a limit, GPUs with a default limit."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
@@ -27,20 +27,31 @@ def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]
         # Writes to the volume count against the container's limit (Kubernetes, "emptyDir"), so the
         # container is killed. The spec is that of the pods with the LimitRanges' defaults.
         limits = [*_limits_of_mounting(pods, spec, name)]
-        if limits and all(0 < limit < milli(size) for limit, *_ in limits):
-            limit, path, by = max(limits)
-            counts = "counts against the memory of its containers, which is limited to"
-            grows = f"the volume {name} in memory may grow to {size}"
-            message = f"{grows}, and {counts} {readable(limit)}{by}"
-            higher = f"Set limits.memory of the container above {size}"
-            remedy = f"{higher}, or lower the volume's sizeLimit."
+        if limits and all(0 < limit.amount < milli(size) for limit in limits):
+            amount, path, is_default = max(limits)
+            by = " by a LimitRange's default" if is_default else ""
+            message = (
+                f"the volume {name} in memory may grow to {size}, and counts against the memory "
+                f"of its containers, which is limited to {readable(amount)}{by}"
+            )
+            remedy = (
+                f"Set limits.memory of the container above {size}, or lower the volume's sizeLimit."
+            )
             yield Refusal("shared-memory", path, message, remedy)
 
 
-def _limits_of_mounting(
-    pods: PodSet, spec: Manifest, volume: Any
-) -> Iterator[tuple[int, str, str]]:
-    """Yield the memory limits of containers that mount a volume, with their fields and sources."""
+class _Limit(NamedTuple):
+    """The memory limit of a container that mounts a volume."""
+
+    amount: int
+    """In thousandths of a byte; 0 if there is none."""
+    path: str
+    is_default: bool
+    """Whether it is a LimitRange's default."""
+
+
+def _limits_of_mounting(pods: PodSet, spec: Manifest, volume: Any) -> Iterator[_Limit]:
+    """Yield the memory limits of the containers that mount a volume."""
     stored_containers = (*items(spec, "initContainers"), *items(spec, "containers"))
     stored = {container.get("name"): container for container in stored_containers}
     of_pod: Any = section(spec, "resources", "limits").get("memory")
@@ -55,8 +66,7 @@ def _limits_of_mounting(
             declared = section(container, "resources", "limits")
             is_default = of_container is not None and "memory" not in declared
             path = f"{pods.path}.{key}[{index}].resources.limits.memory"
-            # The limit is 0 if there is none.
-            yield min(amounts, default=0), path, " by a LimitRange's default" if is_default else ""
+            yield _Limit(min(amounts, default=0), path, is_default)
 
 
 def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
