@@ -94,7 +94,7 @@ class _ByEnd(NamedTuple):
 
     lasting: list[AdmittedWorkload]
     gangs: list[AdmittedWorkload]
-    """Gangs that end: at the worst, each waits until the others have ended."""
+    """Gangs that end: at worst, one gang waits until another gang has ended."""
 
 
 def _by_end(workloads: Iterable[AdmittedWorkload]) -> _ByEnd:
@@ -306,7 +306,7 @@ class _Nodes:
         return Outcome.of(verdict, Competition(demands, shortfall))
 
     def _verdict_if_some_end(self, demands: Sequence[PodGroup]) -> Verdict:
-        """Return the verdict on pods that cannot fit together, of which some may end.
+        """Return the verdict on pods that cannot fit together, if some of them may end.
 
         It is certain only if what lasts cannot fit either, alone or next to one gang that ends.
         """

@@ -168,14 +168,16 @@ class Fitting:
             return outcome
         if any(self._neighbors.affecting(pod)):
             return outcome + self._place_with_neighbors(admitted, pods, declared.count)
-        verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-        why = "affinity, spreading or a claim of one pod keeps them apart"
-        message = f"its pods {verb} be on every node: {why}"
-        rules = "affinity, topologySpreadConstraints and ReadWriteOncePod claims"
-        remedy = f"Remove {rules} from the DaemonSet."
-        return outcome + Outcome.of(
-            verdict, Refusal("daemon-set-spread", declared.path, message, remedy)
+        cannot = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
+        kept_apart = Refusal(
+            "daemon-set-spread",
+            declared.path,
+            f"its pods {cannot} be on every node: affinity, spreading or a claim of one pod keeps "
+            "them apart",
+            "Remove affinity, topologySpreadConstraints and ReadWriteOncePod claims from the "
+            "DaemonSet.",
         )
+        return outcome + Outcome.of(verdict, kept_apart)
 
     def _place_one_set(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a workload whose pods are all alike."""
@@ -249,12 +251,14 @@ class Fitting:
                 impossible += Outcome(Verdict.CANNOT_FIT, alone.reasons)
         if impossible.verdict is not None:
             return impossible
-        kind = written_kind(workload.manifest)
-        waiting = "whether they wait for each other is not known"
-        message = f"there is no place for all of its pods at once, and {waiting}"
-        gang = f'If they do, make room for all, and annotate the {kind} {labels.GANG}: "true".'
-        remedy = f"{gang} If they do not, they run one after the other."
-        may_wait = doubt("runs-in-turns", "spec.replicatedJobs", message, remedy)
+        may_wait = doubt(
+            "runs-in-turns",
+            "spec.replicatedJobs",
+            "there is no place for all of its pods at once, and whether they wait for each other "
+            "is not known",
+            f"If they do, make room for all, and annotate the {written_kind(workload.manifest)} "
+            f'{labels.GANG}: "true". If they do not, they run one after the other.',
+        )
         reasons = [reason for _, reason in failed[0].reasons]
         return Outcome.of(Verdict.UNDETERMINED, may_wait, *reasons)
 
@@ -275,12 +279,12 @@ class Fitting:
         bounds = self._search(pods, together) or Capacity(0, needed)
         is_open = bounds.least < needed <= bounds.most or (may_end and bounds.least >= needed)
         if is_unknown or is_open:
-            message = (
-                "whether its pods find a place depends on where the pods of other workloads are"
+            near_others = Refusal(
+                "pod-affinity",
+                f"{declared.path}.affinity",
+                "whether its pods find a place depends on where the pods of other workloads are",
+                "Select nodes by labels instead of by pods.",
             )
-            path = f"{declared.path}.affinity"
-            remedy = "Select nodes by labels instead of by pods."
-            near_others = Refusal("pod-affinity", path, message, remedy)
             return Outcome.of(Verdict.UNDETERMINED, near_others)
         if bounds.least >= needed:
             return Outcome.of(Verdict.FITS)
