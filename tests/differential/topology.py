@@ -18,9 +18,9 @@ from ml_foundations.planning.scheduler.topology import (
     UNCONSTRAINED,
     Assigned,
     Assignment,
-    Demand,
     Slices,
     Topology,
+    TopologyPods,
     TopologyRequest,
     Usage,
     add_usage,
@@ -176,7 +176,7 @@ def planned(nodes: _Nodes, gang: Gang, taken: Usage) -> Assigned:
     pod = pod_class("gang", "default", {}, gang.spec, {})
     requests = pod_requests(gang.spec) | {PODS: WHOLE}
     request = gang.request or TopologyRequest(UNCONSTRAINED)
-    workers, *leader = [Demand(request, count, requests) for count in gang.counts]
+    workers, *leader = [TopologyPods(request, count, requests) for count in gang.counts]
     if leader and leader[0].count > workers.count:
         workers, leader = leader[0], [workers]
     first = leader[0] if leader else None

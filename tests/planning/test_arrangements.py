@@ -1,7 +1,7 @@
 """Arrangements on nodes, by hand: what blocks a node, and what still has room."""
 
 import pytest
-from ml_foundations.planning.model.node_groups import PodClass, PodGroup, carrying, pod_class
+from ml_foundations.planning.model.node_groups import Demand, PodClass, carrying, pod_class
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.scheduler.exhaustive_search import SearchResult
 from ml_foundations.planning.scheduler.packing import arrangements
@@ -31,7 +31,7 @@ def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
 )
 def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: SearchResult) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
-    assert arrangements([PodGroup(pod, count, cluster) for pod, count in pods]) == expected
+    assert arrangements([Demand(pod, count, cluster) for pod, count in pods]) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Sear
 )
 def test_pods_that_look_at_other_nodes_are_left_to_the_search(spec: dict[str, object]) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
-    assert arrangements([PodGroup(pod(1, **spec), 1, cluster)]) is None
+    assert arrangements([Demand(pod(1, **spec), 1, cluster)]) is None

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_foundations.planning.model.node_groups import (
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     carrying,
     pod_class,
 )
@@ -92,8 +92,8 @@ def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> 
     return pod_class(name, "team", {"app": app}, spec, {})
 
 
-def demand(pod: PodClass, count: int, cluster: list[NodeGroup]) -> PodGroup:
-    return PodGroup(pod, count, [place for place in cluster if not refusals(pod, place.node)])
+def demand(pod: PodClass, count: int, cluster: list[NodeGroup]) -> Demand:
+    return Demand(pod, count, [place for place in cluster if not refusals(pod, place.node)])
 
 
 def groups(fewest: int, most: int) -> st.SearchStrategy[list[tuple[PodClass, int]]]:

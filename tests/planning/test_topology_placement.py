@@ -8,10 +8,10 @@ from ml_foundations.planning.scheduler.topology import (
     REQUIRED,
     UNCONSTRAINED,
     Assigned,
-    Demand,
     Slices,
     Topology,
     TopologyNode,
+    TopologyPods,
     TopologyRequest,
     Usage,
     add_usage,
@@ -40,9 +40,9 @@ def topology(*shape: list[int], gpus: int = 8) -> Topology:
 
 def demand(
     count: int, mode: str, level: str | None = None, *slices: Slices, gpus: int = 8
-) -> Demand:
+) -> TopologyPods:
     requests = {GPU: gpus * WHOLE, "pods": WHOLE}
-    return Demand(TopologyRequest(mode, level, slices), count, requests)
+    return TopologyPods(TopologyRequest(mode, level, slices), count, requests)
 
 
 def on(assigned: Assigned) -> dict[str, int]:
@@ -97,7 +97,7 @@ def test_slices_of_several_layers() -> None:
 
 
 def test_a_leader_takes_its_room_next_to_the_workers() -> None:
-    leader = Demand(TopologyRequest(REQUIRED, RACK), 1, {GPU: 8 * WHOLE, "pods": WHOLE})
+    leader = TopologyPods(TopologyRequest(REQUIRED, RACK), 1, {GPU: 8 * WHOLE, "pods": WHOLE})
     three, four = topology([3]), topology([4])
     assert not assign(three, demand(3, REQUIRED, RACK), leader).workers
     found = assign(four, demand(3, REQUIRED, RACK), leader)

@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import as_remedy, verb
 from ml_foundations.planning.model.counts import lowered
-from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
@@ -100,7 +100,7 @@ class Shortfall:
 class Competition:
     """Demands that compete for nodes and cannot all be met at once, or perhaps not."""
 
-    demands: Sequence[PodGroup]
+    demands: Sequence[Demand]
     shortfall: Shortfall | None
     """What is missing for certain, if that is known."""
     job: Workload | None = None

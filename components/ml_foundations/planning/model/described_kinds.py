@@ -28,7 +28,7 @@ _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class PodTemplate:
+class Template:
     """A template in an object, and the pods that a controller makes of it."""
 
     path: str
@@ -61,7 +61,7 @@ class AddedContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedPods:
+class DescribedTemplate:
     """The pods that a controller makes of a template, or of the template in each item of a list.
 
     A condition is a path, an equals sign and values with bars between them: spec.mode=A|B.
@@ -114,7 +114,7 @@ class DescribedPods:
         listed = items(section(document, *parents), key)
         return [f"{self.each}[{index}]." for index in range(len(listed))]
 
-    def of(self, document: Manifest, prefix: str) -> PodTemplate:
+    def of(self, document: Manifest, prefix: str) -> Template:
         """Return the template at a place of an object without unknown numbers."""
         path = prefix + self.path(document, prefix)
         template: Manifest = at(document, path) or self.default
@@ -134,7 +134,7 @@ class DescribedPods:
         fields = {prefix + p: at(document, prefix + p) for p in (self.count, *self.bounds[:1]) if p}
         factor = {prefix + self.times: times} if self.times else {}
         counts = (Count(count // max(times, 1), fields, self.others), Count(times, factor))
-        return PodTemplate(path, template, spec, pod_labels, count, counts)
+        return Template(path, template, spec, pod_labels, count, counts)
 
     def path(self, document: Manifest, prefix: str) -> str:
         """Return the path of the template, without the prefix."""
@@ -160,7 +160,7 @@ class DescribedKind:
     __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
     kind: str
     group: str
-    pods: tuple[DescribedPods, ...]
+    pods: tuple[DescribedTemplate, ...]
     own_labels: frozenset[str] = frozenset()
     """The labels whose values differ from pod to pod, or are not known before."""
     name_label: str = ""
@@ -189,7 +189,7 @@ class DescribedKind:
         """Return the number of replicas of an object."""
         return _number(document, "", self.replicas, 1)
 
-    def templates(self, document: Manifest) -> Iterator[PodTemplate]:
+    def templates(self, document: Manifest) -> Iterator[Template]:
         """Yield the templates of an object without unknown numbers."""
         name = {self.name_label: key_of(document)[1]} if self.name_label else {}
         for pods in filter(lambda pods: pods.template, self.pods):

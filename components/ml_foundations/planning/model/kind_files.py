@@ -24,7 +24,7 @@ from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.model.described_kinds import (
     AddedContainer,
     DescribedKind,
-    DescribedPods,
+    DescribedTemplate,
 )
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ def _add_cluster(description: dict[str, Any], cluster: Mapping[str, Any]) -> Non
 
 
 def _package_kind(description: dict[str, Any]) -> DescribedKind:
-    pods: list[DescribedPods] = []
+    pods: list[DescribedTemplate] = []
     for entry in description.pop("pods"):
         added = [AddedContainer(**container) for container in entry.pop("containers", ())]
-        pods.append(DescribedPods(**entry, containers=added))
+        pods.append(DescribedTemplate(**entry, containers=added))
     own_labels = frozenset(description.pop("own_labels"))
     return DescribedKind(pods=tuple(pods), own_labels=own_labels, **description)
 
@@ -217,7 +217,7 @@ def _explained(error: "ErrorDetails") -> str:
     path = path.lstrip(".")
     kind = error["type"]
     if kind == "unexpected_keyword_argument":
-        known = fields(DescribedPods if parents else DescribedKind)
+        known = fields(DescribedTemplate if parents else DescribedKind)
         fix = did_you_mean(str(last), [field.name for field in known])
         return f"{path} is not a key of a description. {fix}".rstrip()
     if kind == "missing":

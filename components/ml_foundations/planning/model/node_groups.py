@@ -296,7 +296,7 @@ class NodeGroup:
 
 
 @dataclass(eq=False)
-class PodGroup:
+class Demand:
     """Pods of one class that must run at once; of a DaemonSet, one on each node that takes it."""
 
     pod: PodClass

@@ -21,7 +21,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.counts import Count, deciding_path
 from ml_foundations.planning.model.declared import key_of, written_kind
-from ml_foundations.planning.model.described_kinds import DescribedKind, PodTemplate, at, holds
+from ml_foundations.planning.model.described_kinds import DescribedKind, Template, at, holds
 from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.performance import fingerprint
@@ -678,7 +678,7 @@ def _of_described(
     return replace(made, groups=replicas, surge=surge, ceiling=ceiling)
 
 
-def _shared_factors(templates: Sequence[PodTemplate], template: PodTemplate) -> Sequence[Count]:
+def _shared_factors(templates: Sequence[Template], template: Template) -> Sequence[Count]:
     """Return the factors of a template's pods; of a leader's and workers' template, of the sum."""
     sharing = [sharer for sharer in templates if sharer.path == template.path]
     if len(sharing) == 1:

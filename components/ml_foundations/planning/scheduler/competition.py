@@ -13,9 +13,9 @@ from ml_foundations.kubernetes.quantities import Amounts, times, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     carrying,
     take,
 )
@@ -34,16 +34,16 @@ _ANY_VALUE = object()
 """The value in the index key of a pod that may interact with any that has a label."""
 
 
-def independent_sets(demands: Iterable[PodGroup]) -> list[list[PodGroup]]:
+def independent_sets(demands: Iterable[Demand]) -> list[list[Demand]]:
     """Return pods in sets that affect each other by no node, affinity, spreading or claim."""
-    sets: list[tuple[set[NodeGroup], list[PodGroup]]] = []
-    interacting: list[PodGroup] = []
+    sets: list[tuple[set[NodeGroup], list[Demand]]] = []
+    interacting: list[Demand] = []
     for demand in demands:
         if not demand.pod.is_simple:
             interacting.append(demand)
         nodes = set(demand.node_groups)
         members = [demand]
-        separate: list[tuple[set[NodeGroup], list[PodGroup]]] = []
+        separate: list[tuple[set[NodeGroup], list[Demand]]] = []
         for other_nodes, other_members in sets:
             if other_nodes.isdisjoint(nodes):
                 separate.append((other_nodes, other_members))
@@ -54,12 +54,12 @@ def independent_sets(demands: Iterable[PodGroup]) -> list[list[PodGroup]]:
     return _joined(list(map(itemgetter(1), sets)), interacting)
 
 
-def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list[list[PodGroup]]:
+def _joined(sets: list[list[Demand]], interacting: Sequence[Demand]) -> list[list[Demand]]:
     """Return the sets, with those joined whose pods interact across nodes."""
     if not interacting:
         return sets
-    set_of: dict[PodGroup, int] = {}
-    index: defaultdict[Hashable, list[PodGroup]] = defaultdict(list)
+    set_of: dict[Demand, int] = {}
+    index: defaultdict[Hashable, list[Demand]] = defaultdict(list)
     for number, members in enumerate(sets):
         for demand in members:
             set_of[demand] = number
@@ -77,7 +77,7 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
                     for joined_set, target in joined_to.items():
                         if target == old:
                             joined_to[joined_set] = number
-    joined: dict[int, list[PodGroup]] = {}
+    joined: dict[int, list[Demand]] = {}
     for members, number in zip(sets, joined_to.values(), strict=True):
         joined.setdefault(number, []).extend(members)
     return list(joined.values())
@@ -127,7 +127,7 @@ class JointVerdict(NamedTuple):
     """What is missing for certain, if that is known."""
 
 
-def judge_together(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> JointVerdict:
+def judge_together(demands: Sequence[Demand], node_groups: Sequence[NodeGroup]) -> JointVerdict:
     """Return whether pods that must run at once fit together."""
     # The cheap conditions go first: one that is sufficient, then one that is necessary. The others
     # try the ways to place the pods.
@@ -153,7 +153,7 @@ def judge_together(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
     return JointVerdict(Verdict.FITS if outcome.complete else cannot_fit)
 
 
-def _without_repelling_nodes(demand: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
+def _without_repelling_nodes(demand: Demand, node_groups: Sequence[NodeGroup]) -> Demand:
     """Return pods without the nodes that anti-affinity with running pods keeps them off."""
     accepting: list[NodeGroup] = []
     for group in demand.node_groups:
@@ -162,7 +162,7 @@ def _without_repelling_nodes(demand: PodGroup, node_groups: Sequence[NodeGroup])
     return replace(demand, node_groups=accepting)
 
 
-def _may_evict(demands: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool:
+def _may_evict(demands: Iterable[Demand], victims: Iterable[PodClass]) -> bool:
     """Return whether some pod has a higher priority than a victim, and may preempt it."""
     lowest = min((victim.priority for victim in victims), default=None)
     if lowest is None:
@@ -170,7 +170,7 @@ def _may_evict(demands: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool
     return any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
 
 
-def _shortfall(demands: Sequence[PodGroup]) -> Shortfall | None:
+def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
     """Return the resources that pods need more of than all nodes have that accept any of them."""
     for competing in _competing_sets(demands):
         node_groups: dict[NodeGroup, None] = {}
@@ -193,23 +193,23 @@ def _shortfall(demands: Sequence[PodGroup]) -> Shortfall | None:
     return None
 
 
-def _competing_sets(demands: Sequence[PodGroup]) -> Iterator[Sequence[PodGroup]]:
+def _competing_sets(demands: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
     """Yield for each set of nodes the pods that are limited to it: they must all run there."""
-    limited_to: dict[frozenset[NodeGroup], list[PodGroup]] = {}
+    limited_to: dict[frozenset[NodeGroup], list[Demand]] = {}
     for demand in demands:
         limited_to.setdefault(frozenset(demand.node_groups), []).append(demand)
     # Example: A is limited to pool 1, B to pools 1 and 2. Then A must fit into pool 1, and A and B
     # together into both pools.
     everywhere = frozenset[NodeGroup]().union(*limited_to)
     for nodes in dict.fromkeys((*limited_to, everywhere)):
-        competing: list[PodGroup] = []
+        competing: list[Demand] = []
         for part, members in limited_to.items():
             if part <= nodes:
                 competing += members
         yield competing
 
 
-def _always_fit(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> bool:
+def _always_fit(demands: Sequence[Demand], node_groups: Sequence[NodeGroup]) -> bool:
     """Return whether every pod finds a node in each order of arrival: a sufficient condition.
 
     A node rejects a pod only after other pods have taken so much of one resource that the pod's
@@ -235,7 +235,7 @@ def _always_fit(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -
     for group in node_groups:
         added = [daemon.pod for daemon in daemons if group in daemon.node_groups]
         with_daemons[group] = carrying(group.node, (*group.running, *added))
-    placed: list[PodGroup] = []
+    placed: list[Demand] = []
     for demand in demands:
         if not demand.everywhere:
             groups = _without_repelling_nodes(demand, node_groups).node_groups
@@ -244,7 +244,7 @@ def _always_fit(demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -
     return all(shares.leave_room_for(demand) for demand in placed)
 
 
-def _is_undisturbed(daemon: PodGroup, group: NodeGroup, demands: Sequence[PodGroup]) -> bool:
+def _is_undisturbed(daemon: Demand, group: NodeGroup, demands: Sequence[Demand]) -> bool:
     """Return whether a DaemonSet's pod gets onto each node of a group, whatever comes before it."""
     if group.room(daemon.pod) == 0 or daemon.pod.spread:
         return False
@@ -282,7 +282,7 @@ class _Load:
 class _Shares:
     """The shares of nodes that pods fill, for a pod that must still find room there."""
 
-    def __init__(self, demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> None:
+    def __init__(self, demands: Sequence[Demand], node_groups: Sequence[NodeGroup]) -> None:
         self._demands = demands
         self._node_groups = node_groups
         self._loads: dict[frozenset[NodeGroup], _Load] = {}
@@ -294,11 +294,11 @@ class _Shares:
             exclusive = demand.count if demand.pod.is_exclusive else 0
             load.add(_Load(demand.count, exclusive, times(demand.pod.requests, demand.count)))
 
-    def leave_room_for(self, demand: PodGroup) -> bool:
+    def leave_room_for(self, demand: Demand) -> bool:
         """Return whether the last pod of a group finds room, wherever all other pods are."""
         return all(self._leave_room_in(domain, demand) for domain in self._domains(demand))
 
-    def _domains(self, demand: PodGroup) -> Iterable[Sequence[NodeGroup]]:
+    def _domains(self, demand: Demand) -> Iterable[Sequence[NodeGroup]]:
         """Return the sets of nodes that must each have room: all, or each domain of spreading."""
         if not demand.pod.spread:
             return [demand.node_groups]
@@ -315,7 +315,7 @@ class _Shares:
                 domains[domain].append(group)
         return domains.values() if len(domains) >= constraint.min_domains else [()]
 
-    def _leave_room_in(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> bool:
+    def _leave_room_in(self, node_groups: Sequence[NodeGroup], demand: Demand) -> bool:
         """Return whether the other pods cannot fill all nodes of some groups."""
         able = [group for group in node_groups if group.room(demand.pod)]
         choices = [able, *([group] for group in able)] if len(able) > 1 else [able]
@@ -329,7 +329,7 @@ class _Shares:
             return False
         return any(self._filled_by_others(choice, demand) < _size(choice) for choice in choices)
 
-    def _sums_leave_room(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> bool:
+    def _sums_leave_room(self, node_groups: Sequence[NodeGroup], demand: Demand) -> bool:
         """Return whether sums over all pods show that they cannot fill all nodes of some groups.
 
         A pod that keeps others off its node fills it. For each resource, what all pods request
@@ -359,7 +359,7 @@ class _Shares:
                     load.add(accepted)
         return load
 
-    def _filled_by_others(self, node_groups: Sequence[NodeGroup], demand: PodGroup) -> int:
+    def _filled_by_others(self, node_groups: Sequence[NodeGroup], demand: Demand) -> int:
         """Return the shares of some nodes that the other pods fill at most, as a pod sees it."""
         filled = 0
         for competing in self._demands:

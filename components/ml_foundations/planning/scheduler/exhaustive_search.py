@@ -7,9 +7,9 @@ from functools import partial
 
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     SpreadConstraint,
     take,
 )
@@ -44,7 +44,7 @@ class SearchResult:
 
 
 def search(
-    demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, count_each: bool = False
+    demands: Sequence[Demand], node_groups: Sequence[NodeGroup], *, count_each: bool = False
 ) -> SearchResult | None:
     """Try every way to place pods, and return what becomes of them; None if there are too many.
 
@@ -58,7 +58,7 @@ def search(
     return _SearchSpace(demands, node_groups, pods).explore(count_each)
 
 
-def placeable_nodes(demand: PodGroup, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
+def placeable_nodes(demand: Demand, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
     """Return the groups with a node that can take one more pod as they are."""
     space = _SearchSpace([demand], node_groups, 1)
     empty: _State = tuple((0,) for _ in space.nodes)
@@ -97,7 +97,7 @@ class _SearchSpace:
     """
 
     def __init__(
-        self, demands: Sequence[PodGroup], node_groups: Sequence[NodeGroup], pods: int
+        self, demands: Sequence[Demand], node_groups: Sequence[NodeGroup], pods: int
     ) -> None:
         self.pending = [demand.pod for demand in demands]
         self._counts = [demand.count for demand in demands]

@@ -12,9 +12,9 @@ from math import prod
 
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     take,
 )
 from ml_foundations.planning.scheduler.budget import spend
@@ -38,7 +38,7 @@ def _require_budget(steps: int) -> None:
         raise _TooManyError
 
 
-def arrangements(demands: Sequence[PodGroup]) -> SearchResult | None:
+def arrangements(demands: Sequence[Demand]) -> SearchResult | None:
     """Return whether all pods can fit, and whether some arrangement leaves a pod without a node.
 
     None if more than the nodes themselves decides, or there are too many arrangements.
@@ -72,7 +72,7 @@ class _NodeLoads:
         count: The number of such nodes, at most one more than all pods: others would be empty too.
     """
 
-    def __init__(self, group: NodeGroup, demands: Sequence[PodGroup]) -> None:
+    def __init__(self, group: NodeGroup, demands: Sequence[Demand]) -> None:
         self._group = group
         self._classes = [demand.pod for demand in demands]
         self.count = min(group.count, sum(demand.count for demand in demands) + 1)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning.model.node_groups import (
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     carrying,
     pod_of,
 )
@@ -23,7 +23,7 @@ def placeable(pod: PodClass, node_groups: Sequence[NodeGroup]) -> list[NodeGroup
     count for host ports, affinity and spreading. After a pod was placed, ``take`` takes its room.
     """
     accepting = [group for group in node_groups if not refusals(pod, group.node)]
-    return placeable_nodes(PodGroup(pod, 1, accepting), node_groups)
+    return placeable_nodes(Demand(pod, 1, accepting), node_groups)
 
 
 def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:

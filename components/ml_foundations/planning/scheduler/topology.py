@@ -51,7 +51,7 @@ class TopologyNode:
 
 
 @dataclass(frozen=True)
-class Demand:
+class TopologyPods:
     """Pods of one set that ask for a topology."""
 
     request: TopologyRequest

@@ -14,9 +14,9 @@ from ml_foundations.planning.scheduler.topology import (
     REQUIRED,
     UNCONSTRAINED,
     Assigned,
-    Demand,
     Domain,
     Topology,
+    TopologyPods,
     Usage,
 )
 
@@ -25,8 +25,8 @@ NOTHING_EXCLUDED: Mapping[str, str] = MappingProxyType({})
 
 def assign(
     topology: Topology,
-    workers: Demand,
-    leader: Demand | None = None,
+    workers: TopologyPods,
+    leader: TopologyPods | None = None,
     excluded: Mapping[str, str] = NOTHING_EXCLUDED,
     taken: Usage | None = None,
 ) -> Assigned:
@@ -57,8 +57,8 @@ class _Search:
     def __init__(
         self,
         topology: Topology,
-        workers: Demand,
-        leader: Demand | None,
+        workers: TopologyPods,
+        leader: TopologyPods | None,
         excluded: Mapping[str, str],
         taken: Usage,
     ) -> None:

@@ -30,7 +30,7 @@ from ml_foundations.planning.model.decisions import (
     Verdict,
     needed_claims,
 )
-from ml_foundations.planning.model.node_groups import NodeGroup, PodGroup
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
@@ -296,7 +296,7 @@ class _Nodes:
         names_node = admitted.pod_sets[0].scheduled.spec.get("nodeName")
         return admitted not in self.unplaced and not names_node
 
-    def _judge_staying(self, demands: Sequence[PodGroup]) -> Outcome:
+    def _judge_staying(self, demands: Sequence[Demand]) -> Outcome:
         """Return whether competing pods fit together; pods that may end make room for others."""
         verdict, shortfall = self.fitting.judge_together(demands, self._groups)
         if verdict is Verdict.CANNOT_FIT:
@@ -305,7 +305,7 @@ class _Nodes:
             return NOTHING_DECIDED
         return Outcome.of(verdict, Competition(demands, shortfall))
 
-    def _verdict_if_some_end(self, demands: Sequence[PodGroup]) -> Verdict:
+    def _verdict_if_some_end(self, demands: Sequence[Demand]) -> Verdict:
         """Return the verdict on pods that cannot fit together, if some of them may end.
 
         It is certain only if what lasts cannot fit either, alone or next to one gang that ends.
@@ -331,7 +331,7 @@ class _Nodes:
         self,
         job: AdmittedWorkload,
         phase: Sequence[AdmittedPodSet],
-        staying: Sequence[PodGroup],
+        staying: Sequence[Demand],
         always: Sequence[AdmittedWorkload],
     ) -> Outcome:
         """Return whether a Job may wait for pods that stay; Jobs make room for each other."""

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.objects import annotations_of, items
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.program import ADDRESSES, CLUSTER, NAT, Resource
-from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
@@ -293,7 +293,7 @@ class RunCost:
     amount: Decimal
 
 
-def run_cost(pods: PodGroup, seconds: int) -> RunCost | None:
+def run_cost(pods: Demand, seconds: int) -> RunCost | None:
     """Return the cost of a run of at most this many seconds; None if no price is known."""
     hours = Decimal(seconds) / 3600
     costs: list[RunCost] = []

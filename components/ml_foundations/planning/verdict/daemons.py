@@ -12,9 +12,9 @@ from ml_foundations.planning.model.decisions import (
     Verdict,
 )
 from ml_foundations.planning.model.node_groups import (
+    Demand,
     NodeGroup,
     PodClass,
-    PodGroup,
     carrying,
     node_count,
 )
@@ -33,12 +33,12 @@ class Daemons:
 
     def __init__(self, cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> None:
         self._cluster = cluster
-        self.demands: dict[PodClass, PodGroup] = {}
+        self.demands: dict[PodClass, Demand] = {}
         for admitted in workloads:
             if admitted.workload.kind == "DaemonSet" and admitted.pod_sets and _may_run(admitted):
                 pod = admitted.pod_sets[0].scheduled
                 groups = self._able_groups(pod)
-                self.demands[pod] = PodGroup(pod, node_count(groups), groups, everywhere=True)
+                self.demands[pod] = Demand(pod, node_count(groups), groups, everywhere=True)
 
     def _able_groups(self, pod: PodClass) -> list[NodeGroup]:
         able: list[NodeGroup] = []
@@ -55,7 +55,7 @@ class Daemons:
         return self.occupied_without(())
 
     def occupied_without(
-        self, excluded: Collection[PodGroup], least_priority: int | None = None
+        self, excluded: Collection[Demand], least_priority: int | None = None
     ) -> list[NodeGroup]:
         """Return all node groups with the pods of all DaemonSets except some.
 
@@ -77,10 +77,10 @@ class Daemons:
             groups.append(group if is_same else carrying(group.node, (*staying, *added)))
         return groups
 
-    def rivals(self, pods: Iterable[PodClass]) -> list[PodGroup]:
+    def rivals(self, pods: Iterable[PodClass]) -> list[Demand]:
         """Return the DaemonSets that may come after some pods: they do not evict them all."""
         highest = max(pod.priority for pod in pods)
-        rivals: list[PodGroup] = []
+        rivals: list[Demand] = []
         for daemon in self.demands.values():
             if not daemon.pod.preempts or daemon.pod.priority <= highest:
                 rivals.append(daemon)

@@ -8,12 +8,12 @@ from ml_foundations.planning.model.counts import Count, deciding_path, lowered
 from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.exclusive import JOB_KEY
 from ml_foundations.planning.model.kind_files import described_kinds
-from ml_foundations.planning.model.node_groups import HOSTNAME, PodGroup
+from ml_foundations.planning.model.node_groups import HOSTNAME, Demand
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.verdict.sources import exclusive_annotation
 
 
-def too_few_domains(admitted: AdmittedWorkload, demands: Sequence[PodGroup]) -> Refusal | None:
+def too_few_domains(admitted: AdmittedWorkload, demands: Sequence[Demand]) -> Refusal | None:
     """Return that a workload has more exclusive groups than the nodes have domains."""
     described = described_kinds().get(admitted.workload.kind)
     label = described.key_label if described else JOB_KEY

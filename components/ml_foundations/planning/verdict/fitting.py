@@ -31,7 +31,7 @@ from ml_foundations.planning.model.decisions import (
     in_turns,
 )
 from ml_foundations.planning.model.declared import written_kind
-from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup, total_room
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
@@ -126,18 +126,18 @@ class Fitting:
 
     def demands(
         self, workloads: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
-    ) -> list[PodGroup]:
+    ) -> list[Demand]:
         """Return the pods that workloads run at once, with the node groups that accept them."""
         pod_sets = chain.from_iterable(map(_nonempty, workloads))
         return [self._demand(pods, among) for pods in pod_sets]
 
-    def _demand(self, pods: AdmittedPodSet, among: Sequence[NodeGroup]) -> PodGroup:
+    def _demand(self, pods: AdmittedPodSet, among: Sequence[NodeGroup]) -> Demand:
         declared, pod = pods
         accepting = self.cluster.accepting(pod, among)
-        return PodGroup(pod, declared.count, accepting, everywhere=pod.one_per_node)
+        return Demand(pod, declared.count, accepting, everywhere=pod.one_per_node)
 
     def judge_together(
-        self, demands: Sequence[PodGroup], groups: Sequence[NodeGroup]
+        self, demands: Sequence[Demand], groups: Sequence[NodeGroup]
     ) -> JointVerdict:
         """Return whether pods fit together; undetermined if more nodes may accept some of them."""
         joint = judge_together(demands, groups)
@@ -162,7 +162,7 @@ class Fitting:
             outcome += judge_on_node(group, pods)
         if pod.is_simple or outcome.verdict is not Verdict.FITS:
             return outcome
-        demand = PodGroup(pod, declared.count, accepting, everywhere=True)
+        demand = Demand(pod, declared.count, accepting, everywhere=True)
         verdict = judge_together([demand], self.cluster.node_groups).verdict
         if verdict is Verdict.FITS:
             return outcome
@@ -438,11 +438,11 @@ class Fitting:
         if all(old_rule.selector == new_rule.selector for old_rule, new_rule in rules):
             return 0
         groups = self.occupied
-        old_demand = PodGroup(pod, old_count, self.cluster.accepting(pod, groups))
+        old_demand = Demand(pod, old_count, self.cluster.accepting(pod, groups))
         accepting = self.cluster.accepting(new_pod, groups)
 
         def is_too_many(surge: int) -> bool:
-            demands = [old_demand, PodGroup(new_pod, surge, accepting)]
+            demands = [old_demand, Demand(new_pod, surge, accepting)]
             return self.judge_together(demands, groups).verdict is Verdict.CANNOT_FIT
 
         surge = bisect_left(range(1, most - old_count + 1), True, key=is_too_many)

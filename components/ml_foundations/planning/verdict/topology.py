@@ -39,9 +39,9 @@ from ml_foundations.planning.scheduler.budget import is_exhausted, spend
 from ml_foundations.planning.scheduler.filters import spec_refusals
 from ml_foundations.planning.scheduler.topology import (
     UNCONSTRAINED,
-    Demand,
     Topology,
     TopologyNode,
+    TopologyPods,
     TopologyRequest,
     Usage,
     add_usage,
@@ -140,9 +140,9 @@ class _Nodes:
                 add_usage(taken, assigned.leader, of_leader.requests)
         return ""
 
-    def _demand(self, member: _Set) -> Demand:
+    def _demand(self, member: _Set) -> TopologyPods:
         count = member.pods.count if self.is_certain else member.fewest
-        return Demand(member.request, count, member.requests)
+        return TopologyPods(member.request, count, member.requests)
 
     def leader_refusals(self, workers: _Set, leader: _Set | None) -> Iterator[Refusal]:
         """Yield a refusal if Kueue may choose a node for a leader that refuses the leader.
