@@ -5,10 +5,12 @@ from unittest.mock import Mock
 
 import pytest
 from ml_foundations.catalog.disks import FILESTORE_CSI, PD_CSI
+from ml_foundations.rehearsal.api import NODES
 from ml_foundations.rehearsal.cloud.kubelet import Kubelet
-from ml_foundations.rehearsal.cloud.volumes import VolumeProvisioner
+from ml_foundations.rehearsal.cloud.volumes import CLAIMS, CLASSES, VOLUMES, VolumeProvisioner
 
 from tests import factories
+from tests.support.controlled import cluster_of
 
 
 def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
@@ -19,11 +21,6 @@ def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
     made = factories.claim("d", mode, "1Ti", volumeMode=volume_mode, storageClassName="c")
     made["metadata"] |= {"namespace": "x", "uid": "u", "annotations": annotations}
     return made
-
-
-def copy(*items: dict[str, Any]) -> Mock:
-    """The live copy of a collection."""
-    return Mock(**{"items.return_value": [*items]})
 
 
 @pytest.mark.parametrize(
@@ -47,8 +44,9 @@ def test_a_disk_is_made_for_the_modes_that_it_has(
     parameters = {"type": "pd-balanced"}
     storage_class = {"metadata": {"name": "c"}, "provisioner": driver, "parameters": parameters}
     claims = [claim(driver, mode, volume_mode)]
-    api = Mock()
-    VolumeProvisioner(api, copy(*claims), copy(), copy(storage_class)).reconcile([node], [], [])
+    api = Mock(find=Mock(return_value=None))
+    live = {NODES: [node], CLAIMS: claims, CLASSES: [storage_class]}
+    VolumeProvisioner(cluster_of(api, live=live)).reconcile()
     assert api.ensure.called is is_made
     reasons = [call.args[1]["reason"] for call in api.create.call_args_list]
     assert reasons == ([] if is_made else ["ProvisioningFailed"])
@@ -84,9 +82,9 @@ def test_a_disk_for_one_node_is_attached_to_one(
     spec = {"csi": {"driver": PD_CSI}, "claimRef": claim_ref, "accessModes": [mode]}
     volume = {"metadata": {"name": "pvc-u"}, "spec": spec}
     api = Mock()
-    kubelet = Kubelet(api, copy(volume), copy(), copy())
-    kubelet.reconcile([pod("one", nodes[0], source), pod("two", nodes[1], source)])
-    assert api.request.call_count == started
+    pods = [pod("one", nodes[0], source), pod("two", nodes[1], source)]
+    Kubelet(cluster_of(api, live={VOLUMES: [volume]}, pods=pods)).reconcile()
+    assert api.set_condition.call_count == started
     said = [call.args[1]["message"] for call in api.create.call_args_list]
     disk = "maps" if source == INLINE else "pvc-u"
     expected = [f'Multi-Attach error for volume "{disk}" Volume is already used by pod(s) one']

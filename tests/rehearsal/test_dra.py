@@ -1,6 +1,7 @@
 """Dynamic resource allocation on a real control plane: the real scheduler allocates the devices of simulated nodes."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.catalog.versions import DRA_DRIVER
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS, GPU_RESOURCE
@@ -15,6 +17,7 @@ from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import dra
 from ml_foundations.rehearsal.cloud.store import Pool
 
+from tests.support.controlled import cluster_of
 from tests.support.parts import manifest_of
 from tests.support.simulation import ONE_L4, Cloud, Object, clean
 from tests.support.waiting import until
@@ -49,7 +52,7 @@ def cloud(plain_gke: Cloud) -> Iterator[Cloud]:
 
 def install(cloud: Cloud) -> None:
     """Record the release of the driver's chart."""
-    cloud.record_release("dra", dra.CHART)
+    cloud.record_release("dra", DRA_DRIVER.name)
 
 
 def slices(cloud: Cloud) -> list[Object]:
@@ -210,8 +213,7 @@ def growth(
 ) -> str:
     """Return how pools grow for a pod that claims a GPU; the first has nodes that run a pod each, and idle ones."""
     name = {"name": "p", "namespace": "default"}
-    claims = Mock()
-    claims.items.return_value = [{**claim_template("p", {"gpu": gpu})["spec"], "metadata": name}]
+    claims = [{**claim_template("p", {"gpu": gpu})["spec"], "metadata": name}]
     nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running + idle)]
     busy = [
         {"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}}
@@ -224,8 +226,11 @@ def growth(
         "spec": {"containers": [], "tolerations": [TOLERATION], "resourceClaims": named},
         "status": {"conditions": [waits]},
     }
-    driver = dra.DraDriver(Mock(), Mock(), claims)
-    found = driver.plan(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
+    by_pool = defaultdict(list, {pool.name: nodes for pool in pools[:1]})
+    live = {dra._CLAIMS: claims}
+    pods = [pod, *busy]
+    cluster = cluster_of(Mock(), live=live, pods=pods, has_dra=installed, by_pool=by_pool)
+    found = dra.DraDriver(cluster).plan(pools)
     assert not any(each.is_hopeless for each in found.unplaced), "its claim may change"
     return "".join(
         [*(pool for pool, _ in found.new_nodes), *(each.reason for each in found.unplaced)]
@@ -238,7 +243,7 @@ def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
     label = "no node pool with the label cloud.google.com/gke-nvidia-gpu-dra-driver: true"
     other = "or cloud.google.com/gke-networking-dra-driver: true"
     assert growth(A100, gpu="L4") == f"{label} {other} takes it and has the devices that it claims"
-    assert "only if NVIDIA's driver is installed" in growth(A100, installed=False)
+    assert "NVIDIA's driver is not installed" in growth(A100, installed=False)
     assert growth(A100, running=2) == "claimed"
     full = 'a node of "claimed" may have the devices that it claims, and no more nodes may come there for it'
     assert growth(A100, running=3) == full
@@ -254,9 +259,8 @@ def test_slices_of_others_stay() -> None:
     node = {"metadata": {"name": "n", "uid": "u"}}
     made = dra._resource_slice(dra.NVIDIA, A100, node)
     others = {"metadata": {"name": "theirs"}, "spec": {"driver": dra._DRIVER, "nodeName": "other"}}
-    api, published, claims = Mock(), Mock(), Mock()
-    published.items.return_value = [made, others]
-    dra.DraDriver(api, published, claims).reconcile(True, {}, {})
+    api = Mock()
+    dra.DraDriver(cluster_of(api, live={dra.SLICES: [made, others]})).reconcile()
     assert [call.args[0] for call in api.delete.call_args_list] == [
         f"{dra.SLICES}/{made['metadata']['name']}"
     ]

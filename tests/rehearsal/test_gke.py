@@ -16,9 +16,9 @@ from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, INGRESS_CLASS
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.rehearsal.api import ApiError
+from ml_foundations.rehearsal.api import NODES, ApiError
 from ml_foundations.rehearsal.cloud import daemon, imported_nodes, load_balancers, volumes
-from ml_foundations.rehearsal.cloud.addons import OTHERS
+from ml_foundations.rehearsal.cloud.cluster import OTHERS
 from ml_foundations.rehearsal.cloud.daemon import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.cloud.store import ASSUMED
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -27,6 +27,7 @@ from ml_foundations.rehearsal.report import contents
 from tests import factories
 from tests.factories import claim
 from tests.support.cluster import Cluster
+from tests.support.controlled import cluster_of
 from tests.support.simulation import (
     GPU_TAINT,
     L4,
@@ -687,15 +688,14 @@ def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
     made: list[str] = []
 
     class Refusing:
+        def find(self, _: str) -> None:
+            return None
+
         def ensure(self, path: str, body: Object) -> Object:
             if body["spec"]["claimRef"]["name"] == "first":
                 raise ApiError(403, "no")
             made.append(body["spec"]["claimRef"]["name"])
             return body
-
-    class Copy:
-        def __init__(self, *items: Object) -> None:
-            self.items = lambda: list(items)
 
     claims = [claim(name, storageClassName="c") for name in ("first", "second")]
     for each in claims:
@@ -706,8 +706,9 @@ def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
         }
     storage_class: Object = {"metadata": {"name": "c"}, "provisioner": volumes.PD_CSI}
     node = {"metadata": own_node("gke-a", "default-pool")["metadata"]}
-    parts: Any = (Refusing(), Copy(*claims), Copy(), Copy(storage_class))
-    volumes.VolumeProvisioner(*parts).reconcile([node], [], [])
+    live: dict[str, list[Object]] = {NODES: [node], volumes.CLAIMS: claims}
+    live[volumes.CLASSES] = [storage_class]
+    volumes.VolumeProvisioner(cluster_of(Refusing(), live=live)).reconcile()
     assert made == ["second"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from ml_foundations.rehearsal.cloud.kubelet import Kubelet
 from ml_foundations.rehearsal.report import contents
 
+from tests.support.controlled import cluster_of
 from tests.support.simulation import Cloud, clean
 from tests.support.waiting import until
 
@@ -73,9 +74,9 @@ def test_a_pod_that_kwok_missed_is_shown_to_it_again(
     status = {"phase": "Pending", "conditions": [scheduled, *conditions]}
     metadata = {"name": "p", "namespace": "default"}
     pod = {"metadata": metadata, "spec": {"nodeName": "gke-1"}, "status": status}
-    api, nothing = Mock(), Mock(items=list)
-    Kubelet(api, nothing, nothing, nothing).reconcile([pod])
-    asked = [call.args[1] for call in api.request.call_args_list]
+    api = Mock()
+    Kubelet(cluster_of(api, pods=[pod])).reconcile()
+    asked = [call.args[0] for call in api.patch.call_args_list]
     assert (f"{DEFAULT}/pods/p" in asked) == is_shown
 
 

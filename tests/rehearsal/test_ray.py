@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ml_foundations.kubernetes.labels import ZONE
@@ -16,6 +17,7 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
 from ml_foundations.rehearsal.report.contents import collect
 
+from tests.support.controlled import cluster_of
 from tests.support.h100_replica import H100_FLAVOR
 from tests.support.project import Project
 from tests.support.trials import sizes
@@ -90,7 +92,7 @@ def queued(*names: str) -> str:
 
 def test_jobs_in_a_queue_run_one_after_the_other(project: Project) -> None:
     """Kueue starts a head, its workers and its submitter together, and the next job after its end."""
-    dashboard = RayDashboard(project.rehearsal)
+    dashboard = RayDashboard(cluster_of(Mock(), rehearsal=project.rehearsal))
     project.up(queued("a", "b"))
 
     def states() -> list[str]:

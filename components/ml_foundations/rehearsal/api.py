@@ -13,12 +13,13 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from ml_foundations.kubernetes.objects import Manifest, api_object, name_of, namespace_of
+from ml_foundations.kubernetes.objects import Manifest, api_object, name_of, namespace_of, section
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.progress import RehearsalError
 
 Object = dict[str, Any]
 
+NODES = "/api/v1/nodes"
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60
 _WATCH_SECONDS = 300
@@ -89,6 +90,13 @@ class Api:
     def patch(self, path: str, body: Object) -> Object:
         """Change an object by a JSON merge patch."""
         return self.request("PATCH", path, body=body, content_type="application/merge-patch+json")
+
+    def set_condition(self, path: str, type_: str, status: str, **details: str) -> None:
+        """Set one condition in an object's status. A strategic merge changes no other condition."""
+        condition = {"type": type_, "status": status, **details}
+        body = {"status": {"conditions": [condition]}}
+        content_type = "application/strategic-merge-patch+json"
+        self.request("PATCH", f"{path}/status", body=body, content_type=content_type)
 
     def delete(self, path: str, **options: str) -> None:
         """Delete an object, with DeleteOptions. A missing object is not an error."""
@@ -170,9 +178,17 @@ def existing(api: Api, path: str) -> list[Object]:
     return (api.find(path) or {"items": []})["items"]
 
 
+def path_in(collection: str, item: Manifest) -> str:
+    """Return the path of an object of a collection, such as ``/api/v1/pods``."""
+    version, _, resource = collection.rpartition("/")
+    namespace = section(item, "metadata").get("namespace")
+    within = f"{version}/namespaces/{namespace}" if namespace else version
+    return f"{within}/{resource}/{name_of(item)}"
+
+
 def pod_path(pod: Manifest) -> str:
     """Return the path of a pod."""
-    return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
+    return path_in("/api/v1/pods", pod)
 
 
 def by_name(objects: Iterable[Object]) -> dict[str, Object]:

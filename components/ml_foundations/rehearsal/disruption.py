@@ -14,14 +14,8 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import drain
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_finished
 from ml_foundations.rehearsal.cloud.events import now
-from ml_foundations.rehearsal.cloud.failures import (
-    BLUE,
-    DISRUPTED,
-    DRAIN,
-    REPLACE,
-    is_repaired,
-)
-from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.failures import is_repaired
+from ml_foundations.rehearsal.cloud.nodes import BLUE, DISRUPTED, DRAIN, REPLACE, is_simulated
 from ml_foundations.rehearsal.cloud.preemption import preempt
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal

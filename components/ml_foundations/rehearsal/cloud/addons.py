@@ -8,21 +8,23 @@ from typing import Any
 from ml_foundations.catalog import node_resources
 from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import api_object, name_of, section
+from ml_foundations.kubernetes.objects import api_object, name_of, namespace_of, section
 from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.cloud.cluster import GKE_LABEL, Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.informer import attempt
 
 NAMESPACE = "kube-system"
-_OWN = "ml-foundations/gke"
-OTHERS = f"!{_OWN}"
-"""Selects all pods except those of GKE's DaemonSets: most pods of a large cluster are theirs."""
-_CHECKS, _CHECK_SECONDS = 50, 0.02
+_CHECKS = 50
+_CHECK_SECONDS = 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
 _MANIFESTS = [Path(__file__).with_name(name) for name in ("addons.yaml", "gateways.yaml")]
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "DaemonSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets",
     "ResourceQuota": f"/api/v1/namespaces/{NAMESPACE}/resourcequotas",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
@@ -41,7 +43,8 @@ class Addons:
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Create the objects that a cluster with these properties has; None means all of them."""
         disabled = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
-        missing, created = list[Object](), list[Object]()
+        missing: list[Object] = []
+        created: list[Object] = []
         for manifest in self._missing:
             owner = section(manifest, "spec").get("group", manifest.get("provisioner"))
             is_disabled = owner in disabled or name_of(manifest) in disabled
@@ -66,6 +69,29 @@ class Addons:
                 self._api.patch(f"{path}/status", {"status": conditions})
                 return
             time.sleep(_CHECK_SECONDS)
+
+
+class AddonController(Controller):
+    """Creates what GKE adds to a declared cluster, and its DaemonSets again if they are deleted."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._addons = Addons(cluster.api)
+
+    def reconcile(self) -> None:
+        """Create what is missing."""
+        if not (self.cluster.declared or self.cluster.pools):
+            return
+        with attempt("kinds and classes of GKE"):
+            self._addons.reconcile(self.cluster.properties)
+        existing: set[str] = set()
+        for item in self.cluster.daemon_sets.items():
+            if namespace_of(item) == NAMESPACE:
+                existing.add(name_of(item))
+        for manifest in daemon_sets(self.cluster.properties):
+            if name_of(manifest) not in existing:
+                with attempt(f"GKE's own DaemonSet {name_of(manifest)}"):
+                    self.api.ensure(_PATHS["DaemonSet"], manifest)
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -94,6 +120,6 @@ def _daemon_set(entry: node_resources.SystemDaemonSet) -> dict[str, Any]:
         )
     mode = {"addonmanager.kubernetes.io/mode": "Reconcile"}
     metadata = {"name": entry.name, "namespace": NAMESPACE, "labels": selector | mode}
-    template = {"metadata": {"labels": selector | {_OWN: "true"}}, "spec": spec}
+    template = {"metadata": {"labels": selector | {GKE_LABEL: "true"}}, "spec": spec}
     daemon_set = {"selector": {"matchLabels": selector}, "template": template}
     return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)

@@ -177,7 +177,9 @@ class _Planner:
         while left:
             node = next(suitable) or self._grow(pending, left, is_independent)
             if node is None:
-                reason, is_hopeless = self._reason(pending), self._is_hopeless(pending)
+                reason = self._reason(pending)
+                candidates = chain(self._new_nodes, self._emptied_nodes)
+                is_hopeless = not any(_can_run(node, pending.pod) for node in candidates)
                 for pod in pending.manifests[-left:]:
                     self.unplaced.append(Unplaced(pod, reason, is_hopeless))
                 return
@@ -199,11 +201,11 @@ class _Planner:
         Of the pools of a ComputeClass, those of the first priority with a node come first.
         With balanced locations, nodes of the same price are added in the zone with the fewest.
         """
-        others = [] if is_independent else self._nodes
+        existing = [] if is_independent else self._nodes
         best: tuple[tuple[int, Decimal, int, str, str], NodeGroup] | None = None
         for name, zone in self._growing():
             node = self._new_node(name, zone)
-            if not pending.reaches(node) or node not in placeable(pending.pod, [*others, node]):
+            if not pending.reaches(node) or node not in placeable(pending.pod, [*existing, node]):
                 continue
             pool = self._pools[name]
             size = self._sizes[name, zone] if pool.location_policy == "BALANCED" else 0
@@ -256,10 +258,6 @@ class _Planner:
             spec = {**node["spec"], "unschedulable": False}
             emptied.append(self._with_daemons({**node, "spec": spec}))
         return emptied
-
-    def _is_hopeless(self, pending: _PendingPods) -> bool:
-        candidates = chain(self._new_nodes, self._emptied_nodes)
-        return not any(_can_run(node, pending.pod) for node in candidates)
 
     def _reason(self, pending: _PendingPods) -> str:
         """Return why no pool gets a new node for a pod: what is missing, or why none may grow."""
@@ -318,7 +316,8 @@ def _pending(
         is_expendable = spec.get("priority", 0) < EXPENDABLE_BELOW
         if is_expendable or spec.get("resourceClaims") or is_of_daemon_set(pod):
             continue
-        class_, zones = pod_of(pod), zones_of_disks(pod)
+        class_ = pod_of(pod)
+        zones = zones_of_disks(pod)
         key = json.dumps(
             [
                 class_.namespace,

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from ml_foundations.catalog import compute_classes
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, name_of, section
-from ml_foundations.rehearsal.api import Api, Object, by_name, existing
-from ml_foundations.rehearsal.cloud.events import now
+from ml_foundations.kubernetes.objects import Manifest, section
+from ml_foundations.rehearsal.api import Object, by_name, existing
+from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.statuses import new_condition, set_status
 from ml_foundations.rehearsal.cloud.store import Pool
 
 PATH = f"/apis/{compute_classes.API_VERSION}/computeclasses"
@@ -15,32 +16,27 @@ _NOTHING_MATCHES = "-1"
 """The index of the priority of nodes that match none (GKE's autoscaler, nodeinfosproviders)."""
 
 
-class ComputeClasses:
+class ComputeClassController(Controller):
     """Applies the ComputeClasses of the cluster to its node pools."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-
-    def applied(self, pools: Mapping[str, Pool]) -> dict[str, Pool]:
-        """Return the pools with their priorities, and report the faults of the classes."""
-        listed = existing(self._api, PATH)
+    def reconcile(self) -> None:
+        """Give the pools their priorities, and report the faults of the classes."""
+        pools = self.cluster.pools
         declared = {name: declared_pool(pool) for name, pool in pools.items()}
-        for item in listed:
+        classes = by_name(existing(self.api, PATH))
+        for item in classes.values():
             self._report(item, declared.values())
-        classes = by_name(listed)
-        return {name: in_class(pool, classes, declared[name]) for name, pool in pools.items()}
+        for name, pool in pools.items():
+            pools[name] = in_class(pool, classes, declared[name])
 
     def _report(self, compute_class: Object, pools: Iterable[Manifest]) -> None:
         conditions: dict[str, Object] = {}
         for type_, reason, message in compute_classes.conditions(compute_class, pools):
-            conditions.setdefault(type_, _condition(type_, "True", reason, message))
-        health = ("False", "the class has faults") if conditions else ("True", "no fault is found")
-        conditions["Health"] = _condition("Health", health[0], "Health", health[1])
-        known: list[Object] = section(compute_class, "status").get("conditions") or []
-        if list(conditions.values()) != [item | {"lastTransitionTime": ""} for item in known]:
-            written = [item | {"lastTransitionTime": now()} for item in conditions.values()]
-            path = f"{PATH}/{name_of(compute_class)}/status"
-            self._api.patch(path, {"status": {"conditions": written}})
+            conditions.setdefault(type_, new_condition(type_, reason, message))
+        health = "the class has faults" if conditions else "no fault is found"
+        is_well = not conditions
+        conditions["Health"] = new_condition("Health", message=health, is_true=is_well)
+        set_status(self.api, PATH, compute_class, {"conditions": [*conditions.values()]})
 
 
 def in_class(pool: Pool, classes: Mapping[str, Manifest], declared: Manifest) -> Pool:
@@ -61,8 +57,3 @@ def in_class(pool: Pool, classes: Mapping[str, Manifest], declared: Manifest) ->
 def declared_pool(pool: Pool) -> Manifest:
     """Return the inputs of a pool, with its zones."""
     return {**section(pool.resource, "inputs"), "name": pool.name, "nodeLocations": [*pool.zones]}
-
-
-def _condition(type_: str, status: str, reason: str, message: str) -> Object:
-    stated = {"type": type_, "status": status, "reason": reason, "message": message}
-    return {**stated, "lastTransitionTime": ""}

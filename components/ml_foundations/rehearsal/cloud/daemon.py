@@ -31,11 +31,13 @@ def start(rehearsal: Rehearsal) -> None:
     except ValueError:
         rule = "must be a number of seconds"
         raise RehearsalError(f"{SCALE_DOWN_VARIABLE} {rule}, not {setting!r}") from None
-    daemon, version = process(rehearsal), _version(rehearsal)
+    daemon = process(rehearsal)
+    version = _version(rehearsal)
     if not daemon.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
-        is_ready, needs = _ready_file(rehearsal).exists, kwok.processes(rehearsal)
+        is_ready = _ready_file(rehearsal).exists
+        needs = kwok.processes(rehearsal)
         daemon.start(command, version, is_ready, _START_SECONDS, needs, cwd=SOURCE_ROOT)
 
 

@@ -13,17 +13,18 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.placement import refusals_on_node
-from ml_foundations.rehearsal.api import Api, Object, owners
+from ml_foundations.rehearsal.api import Object, owners
 from ml_foundations.rehearsal.cloud import autoscaler, dranet, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced
-from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
-CHART = "dra-driver-nvidia-gpu"
 _DRIVER = labels.GPU_DEVICE_CLASS
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
-CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 _IS_TYPE = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == "
 _GPU_CLASSES = {_DRIVER: f"{_IS_TYPE}'gpu'", labels.MIG_DEVICE_CLASS: f"{_IS_TYPE}'mig'"}
@@ -44,67 +45,60 @@ class Driver(NamedTuple):
     """The condition of each device class."""
 
 
-class DraDriver:
+class DraDriver(Controller):
     """Publishes the devices of nodes, and plans nodes for pods that claim devices."""
 
-    def __init__(self, api: Api, slices: Informer, claims: Informer) -> None:
-        self._api, self._slices, self._claims = api, slices, claims
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._slices = cluster.watch(SLICES)
+        self._claims = cluster.watch(_CLAIMS)
         self._with_classes: set[str] = set()
         """The drivers whose device classes exist."""
 
-    def reconcile(
-        self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]
-    ) -> None:
+    def reconcile(self) -> None:
         """Publish a slice for each node with a driver, and create the driver's classes."""
         for driver in (NVIDIA, INTERFACES):
-            with_driver: list[Pool] = []
-            if installed or driver is INTERFACES:
-                with_driver += filter(driver.runs_on, pools.values())
-            if with_driver and driver.name not in self._with_classes:
+            pools = [pool for pool in self.cluster.pools.values() if driver in self._drivers(pool)]
+            if pools and driver.name not in self._with_classes:
                 for name, condition in driver.classes.items():
-                    self._api.ensure(_CLASSES, _device_class(name, condition))
+                    self.api.ensure(_CLASSES, _device_class(name, condition))
                 self._with_classes.add(driver.name)
-            self._publish(driver, with_driver, by_pool)
+            self._publish(driver, pools)
 
-    def _publish(
-        self, driver: Driver, pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
-    ) -> None:
+    def _publish(self, driver: Driver, pools: Iterable[Pool]) -> None:
         """Bring the slices of a driver to the nodes of the pools where it runs."""
-        wanted: dict[str, tuple[Pool, Object]] = {}
+        by_pool = self.cluster.nodes_by_pool()
+        members: dict[str, tuple[Pool, Object]] = {}
         for pool in pools:
-            for node in by_pool.get(pool.name, []):
-                wanted[name_of(node)] = (pool, node)
+            for node in by_pool[pool.name]:
+                members[name_of(node)] = (pool, node)
         published: dict[str, Object] = {}
         for item in self._slices.items():
             if item["spec"].get("driver") == driver.name:
                 published[item["spec"].get("nodeName")] = item
-        for name in wanted.keys() - published.keys():
+        for name in members.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
-                resource_slice = _resource_slice(driver, *wanted[name])
-                self._slices.put(self._api.ensure(SLICES, resource_slice))
-        for name in published.keys() - wanted.keys():
+                resource_slice = _resource_slice(driver, *members[name])
+                self._slices.put(self.api.ensure(SLICES, resource_slice))
+        for name in published.keys() - members.keys():
             # A slice of the user's own stays, and its node gets no second one.
             if _is_from_here(driver, published[name]):
                 with attempt(f"the devices of node {name}"):
-                    self._api.delete(f"{SLICES}/{name_of(published[name])}")
+                    self.api.delete(f"{SLICES}/{name_of(published[name])}")
                     self._slices.drop(published[name])
 
-    def plan(
-        self,
-        installed: bool,
-        pods: list[Object],
-        pools: Iterable[Pool],
-        by_pool: Mapping[str, list[Object]],
-    ) -> Plan:
+    def plan(self, pools: Iterable[Pool]) -> Plan:
         """Plan nodes for pods that claim devices: at most one node for each pool."""
-        unschedulable = filter(autoscaler.is_unschedulable, pods)
+        unschedulable = filter(autoscaler.is_unschedulable, self.cluster.pods)
         waiting = [pod for pod in unschedulable if pod["spec"].get("resourceClaims")]
         if not waiting:
             return Plan()
-        with_driver = [pool for pool in pools if _drivers(pool, installed)]
+        with_driver = [pool for pool in pools if self._drivers(pool)]
         with_driver.sort(key=autoscaler.price)
-        busy = autoscaler.busy_by_node(pods)
-        idle, growing = set[str](), set[str]()
+        by_pool = self.cluster.nodes_by_pool()
+        busy = autoscaler.busy_by_node(self.cluster.pods)
+        idle: set[str] = set()
+        growing: set[str] = set()
         for pool in with_driver:
             pool_nodes = by_pool.get(pool.name, [])
             # The devices of an idle node are not what the pod waits for, or are about to come.
@@ -115,54 +109,51 @@ class DraDriver:
         new: dict[str, str] = {}
         unplaced: list[Unplaced] = []
         for pod in waiting:
-            suitable = [pool for pool in with_driver if self._may_suit(pod, pool, installed)]
+            suitable = [pool for pool in with_driver if self._may_suit(pod, pool)]
             pool = next((pool for pool in suitable if pool.name in growing), None)
             if pool is not None:
                 zones = (labels_of(node).get(labels.ZONE) for node in by_pool.get(pool.name, []))
                 sizes = Counter(zones)
                 new[pool.name] = min(pool.zones, key=lambda zone: sizes[zone])
             elif not any(pool.name in idle for pool in suitable):
-                unplaced.append(Unplaced(pod, _reason(installed, suitable), is_hopeless=False))
+                unplaced.append(Unplaced(pod, self._reason(suitable), is_hopeless=False))
         return Plan(Counter(new.items()), unplaced=tuple(unplaced))
 
-    def _may_suit(self, pod: Object, pool: Pool, installed: bool) -> bool:
+    def _may_suit(self, pod: Object, pool: Pool) -> bool:
         """Return whether a node of a pool may have the devices that a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
-        devices = [item for each in _drivers(pool, installed) for item in each.devices(pool)]
-        for claim in self._claims_of(pod):
+        devices: list[Object] = []
+        for driver in self._drivers(pool):
+            devices += driver.devices(pool)
+        names = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
+        for claim in self._claims.items():
+            is_used = name_of(claim) in names or pod["metadata"]["uid"] in owners(claim)
+            if not is_used or namespace_of(claim) != namespace_of(pod):
+                continue
             for request in items(claim["spec"]["devices"], "requests"):
                 choices = request.get("firstAvailable") or [section(request, "exactly")]
                 if not any(_may_have(devices, choice) for choice in choices):
                     return False
         return True
 
-    def _claims_of(self, pod: Object) -> list[Object]:
-        names = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
-        claims: list[Object] = []
-        for claim in self._claims.items():
-            is_used = name_of(claim) in names or pod["metadata"]["uid"] in owners(claim)
-            if is_used and namespace_of(claim) == namespace_of(pod):
-                claims.append(claim)
-        return claims
+    def _reason(self, suitable: Sequence[Pool]) -> str:
+        """Return why no pool gets a new node for a pod that claims devices."""
+        if suitable:
+            names = listed(f'"{pool.name}"' for pool in suitable)
+            limit = autoscaler.why_no_more(suitable)
+            return f"a node of {names} may have the devices that it claims, {limit}"
+        missing = "" if self.cluster.has_dra else ", and NVIDIA's driver is not installed"
+        return (
+            f"no node pool with the label {labels.GKE_DRA_DRIVER}: true or "
+            f"{labels.GKE_NETWORK_DRA_DRIVER}: true takes it and has the devices that it "
+            f"claims{missing}"
+        )
 
-
-def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
-    """Return why no pool gets a new node for a pod that claims devices."""
-    if suitable:
-        names = listed(f'"{pool.name}"' for pool in suitable)
-        limit = autoscaler.why_no_more(suitable)
-        return f"a node of {names} may have the devices that it claims, {limit}"
-    nvidia = "" if installed else ", whose nodes have devices only if NVIDIA's driver is installed,"
-    pool = f"no node pool with the label {labels.GKE_DRA_DRIVER}: true{nvidia}"
-    others = f"or {labels.GKE_NETWORK_DRA_DRIVER}: true"
-    return f"{pool} {others} takes it and has the devices that it claims"
-
-
-def _drivers(pool: Pool, installed: bool) -> list[Driver]:
-    """Return the drivers that run on a pool's nodes; NVIDIA's may not be installed."""
-    drivers = (NVIDIA, INTERFACES) if installed else (INTERFACES,)
-    return [driver for driver in drivers if driver.runs_on(pool)]
+    def _drivers(self, pool: Pool) -> list[Driver]:
+        """Return the drivers that run on a pool's nodes; NVIDIA's may not be installed."""
+        drivers = (NVIDIA, INTERFACES) if self.cluster.has_dra else (INTERFACES,)
+        return [driver for driver in drivers if driver.runs_on(pool)]
 
 
 def _has_driver(pool: Pool) -> bool:
@@ -178,8 +169,9 @@ def _device_class(name: str, expression: str) -> Object:
 
 def _resource_slice(driver: Driver, pool: Pool, node: Object) -> Object:
     """Return the devices of a node. Kubernetes deletes the slice with the node that owns it."""
-    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+    name = name_of(node)
+    owner: Object = {"apiVersion": "v1", "kind": "Node", "name": name, "controller": True}
+    owner["uid"] = node["metadata"]["uid"]
     whole = {"name": name, "generation": 1, "resourceSliceCount": 1}
     devices = driver.devices(pool)
     spec = {"driver": driver.name, "nodeName": name, "pool": whole, "devices": devices}

@@ -4,7 +4,15 @@ import time
 from collections.abc import Iterable
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
-from ml_foundations.rehearsal.api import DISRUPTION_BUDGET, Api, ApiError, Object, pod_path
+from ml_foundations.rehearsal.api import (
+    DISRUPTION_BUDGET,
+    NODES,
+    Api,
+    ApiError,
+    Object,
+    path_in,
+    pod_path,
+)
 from ml_foundations.rehearsal.cloud.events import Recorder
 
 BLOCKED = "EvictionBlocked"
@@ -26,7 +34,7 @@ class Drain:
     def finished(self, node: Object, running: Iterable[Manifest]) -> bool:
         """Go on with the drain of a node. Return whether no pod keeps it any more."""
         if not node["spec"].get("unschedulable"):
-            self._api.patch(f"/api/v1/nodes/{name_of(node)}", {"spec": {"unschedulable": True}})
+            self._api.patch(path_in(NODES, node), {"spec": {"unschedulable": True}})
             return False
         began = self._since.setdefault(name_of(node), time.monotonic())
         is_over = time.monotonic() - began >= _EVICTION_SECONDS
@@ -36,16 +44,13 @@ class Drain:
                 continue
             if is_over:
                 self._api.delete(pod_path(pod))
-            else:
-                self._evict(pod)
+                continue
+            try:
+                self._api.evict(pod)
+            except ApiError as error:
+                if DISRUPTION_BUDGET not in error.causes:
+                    raise
+                self._recorder.warn(pod, "Pod", BLOCKED, error.message)
         if not staying:
             del self._since[name_of(node)]
         return not staying
-
-    def _evict(self, pod: Manifest) -> None:
-        try:
-            self._api.evict(pod)
-        except ApiError as error:
-            if DISRUPTION_BUDGET not in error.causes:
-                raise
-            self._recorder.warn(pod, "Pod", BLOCKED, error.message)

@@ -30,8 +30,8 @@ def interfaces(pool: Pool) -> list[Device]:
     if fabric is None:
         return []
     rdma = fabric.claimable.get(labels.RDMA_DEVICE_CLASS, 0)
-    others = fabric.claimable[labels.NETDEV_DEVICE_CLASS]
-    devices = [_interface(f"eth{i + 1}", f"default-{i}", fabric.mtu) for i in range(others)]
+    plain = fabric.claimable[labels.NETDEV_DEVICE_CLASS]
+    devices = [_interface(f"eth{i + 1}", f"default-{i}", fabric.mtu) for i in range(plain)]
     return devices + [
         _interface(f"gpu{i}rdma0", f"rdma-{i}", fabric.mtu, is_rdma=True) for i in range(rdma)
     ]

@@ -24,7 +24,8 @@ class Recorder:
     """Creates the events of a component. It reports each message about an object once."""
 
     def __init__(self, api: Api, component: str) -> None:
-        self._api, self._component = api, component
+        self._api = api
+        self._component = component
         self._reported: set[tuple[str, str]] = set()
 
     def warn(self, item: Manifest, kind: str, reason: str, message: str) -> None:

@@ -10,13 +10,12 @@ from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.streams import parse
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError, by_name, pod_path
+from ml_foundations.rehearsal.api import NODES, Api, ApiError, by_name, pod_path
 from ml_foundations.rehearsal.cloud.addons import Addons
 from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 
-_NODES = "/api/v1/nodes"
 _IMPORTED = {"ml-foundations/brought": "true"}
 """The annotation of a copy. A copy that is not in the file any more is removed."""
 
@@ -30,27 +29,27 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with Step(f"copying {number(len(nodes), 'node')} of {file.name}"):
-        existing = by_name(api.get(_NODES)["items"])
+        existing = by_name(api.get(NODES)["items"])
         for name in existing.keys() - nodes.keys():
             if _IMPORTED.items() <= annotations_of(existing[name]).items():
                 remove(api, name)
         for name, node in nodes.items():
             try:
                 if name not in existing:
-                    api.create(_NODES, node)
+                    api.create(NODES, node)
                     continue
                 # The conditions stay, which kwok reports.
                 spec = existing[name]["spec"] | node["spec"]
                 status = existing[name]["status"] | node["status"]
-                api.request("PUT", f"{_NODES}/{name}", body=node | {"spec": spec})
-                api.request("PUT", f"{_NODES}/{name}/status", body=node | {"status": status})
+                api.request("PUT", f"{NODES}/{name}", body=node | {"spec": spec})
+                api.request("PUT", f"{NODES}/{name}/status", body=node | {"status": status})
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
 
 
 def remove(api: Api, name: str) -> None:
     """Remove a node and its pods, which would otherwise look as if they ran for another minute."""
-    api.delete(f"{_NODES}/{name}")
+    api.delete(f"{NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
         # Without its node, no kubelet ends the pod gracefully.
         api.delete(f"{pod_path(pod)}?gracePeriodSeconds=0")
@@ -71,7 +70,8 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _copy_of(node: dict[str, Any]) -> dict[str, Any]:
-    spec, status = section(node, "spec"), section(node, "status")
+    spec = section(node, "spec")
+    status = section(node, "status")
     allocatable = section(status, "allocatable")
     # kwok sets both of a node without either.
     resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}

@@ -42,9 +42,12 @@ class Informer(threading.Thread):
         an object to keep. ``removed`` is called with the last state of each removed object.
         """
         super().__init__(name=path, daemon=True)
-        self._api, self._path, self._changed = api, path, changed
+        self._api = api
+        self._path = path
+        self._changed = changed
         self._query = {"labelSelector": selector} if selector else {}
-        self._read, self._removed = read, removed
+        self._read = read
+        self._removed = removed
         self._objects: dict[str, Object] = {}
         self._created: dict[str, Object] = {}
         self._deleted: set[str] = set()
@@ -89,7 +92,8 @@ class Informer(threading.Thread):
         listed = {_uid(item): self._kept(item) for item in body["items"]}
         with self._lock:
             removed = [item for uid, item in self._objects.items() if uid not in listed]
-            self._objects, self._version = listed, _version_of(body)
+            self._objects = listed
+            self._version = _version_of(body)
             # The list has what this process created before it; later objects come by the watch.
             for uid, item in list(self._created.items()):
                 if _version_of(item) <= self._version:
@@ -110,7 +114,8 @@ class Informer(threading.Thread):
             version = item["metadata"]["resourceVersion"]
             if event["type"] == "BOOKMARK":
                 continue
-            uid, item = _uid(item), self._kept(item)
+            uid = _uid(item)
+            item = self._kept(item)
             with self._lock:
                 self._version = int(version)
                 self._created.pop(uid, None)

@@ -26,10 +26,10 @@ def start(
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            found = answer(self.path)
+            content = answer(self.path)
             missing = {**_MISSING, "message": f"{self.path} is not known"}
-            body = json.dumps(missing if found is None else found).encode()
-            self.send_response(404 if found is None else 200)
+            body = json.dumps(missing if content is None else content).encode()
+            self.send_response(404 if content is None else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

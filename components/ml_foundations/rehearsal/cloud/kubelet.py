@@ -1,6 +1,6 @@
 """The kubelet: it keeps a pod from starting while a volume, ConfigMap or Secret is missing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,13 +11,17 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.planning.api_server import checkpoints
 from ml_foundations.planning.api_server.defaults import is_profiled
+from ml_foundations.planning.input.program import granted_buckets
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.storage import claim_names
-from ml_foundations.rehearsal.api import Api, Object, condition, existing, pod_path
+from ml_foundations.rehearsal.api import NODES, Object, condition, existing, pod_path
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
 from ml_foundations.rehearsal.cloud.events import Recorder
-from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.informer import attempt
+from ml_foundations.rehearsal.cloud.volumes import VOLUMES
 
-CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
+_SOURCES = {"ConfigMap": "/api/v1/configmaps", "Secret": "/api/v1/secrets"}
 _CONFIGURATIONS = "/apis/checkpointing.gke.io/v1/checkpointconfigurations"
 _READY = "PodReadyToStartContainers"
 _MISSED = timedelta(seconds=8)
@@ -29,7 +33,6 @@ _NO_SIDECAR = (
     "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
 )
 """From GKE's CSI driver for buckets (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver)."""
-_ALL = frozenset([None])
 _NO_SCAN = (
     'Bucket scan failed for bucket "{}": googleapi: Error 403: the service agent of GKE does not'
     " have storage.objects.list access"
@@ -54,7 +57,7 @@ class _Reference(NamedTuple):
     volume: str = ""
 
 
-def keys_only(item: Object) -> Object:
+def _keys_only(item: Object) -> Object:
     """Return a ConfigMap or Secret without its values."""
     kept = ("uid", "name", "namespace", "resourceVersion")
     metadata = {key: item["metadata"][key] for key in kept}
@@ -62,39 +65,35 @@ def keys_only(item: Object) -> Object:
     return {"metadata": metadata, "keys": keys}
 
 
-class Kubelet:
+class Kubelet(Controller):
     """Starts pods that wait in the stage pod-mount, on simulated GKE nodes, or reports why not."""
 
-    def __init__(
-        self, api: Api, volumes: Informer, config_maps: Informer, secrets: Informer
-    ) -> None:
-        self._api, self._volumes = api, volumes
-        self._sources = {"ConfigMap": config_maps, "Secret": secrets}
-        self._recorder = Recorder(api, "kubelet")
-        self._scanned: Set[Any] = _ALL
-        self._attacher = Recorder(api, "attachdetach-controller")
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._volumes = cluster.watch(VOLUMES)
+        watched = {kind: cluster.watch(path, read=_keys_only) for kind, path in _SOURCES.items()}
+        self._sources = watched
+        self._recorder = Recorder(cluster.api, "kubelet")
+        self._attacher = Recorder(cluster.api, "attachdetach-controller")
 
-    def reconcile(
-        self,
-        pods: Iterable[Object],
-        missing_drivers: Set[str] = frozenset(),
-        scanned: Set[Any] = _ALL,
-    ) -> None:
-        """Start the pods that lack nothing, in a cluster that may lack some CSI drivers.
-
-        ``scanned`` are the buckets that GKE may scan for their class, and None for all. On GKE, the
-        pods of others have a gate; here they do not start.
-        """
-        self._scanned = scanned
-        pods = list(pods)
+    def reconcile(self) -> None:
+        """Start the pods that lack nothing, in a cluster that may lack some CSI drivers."""
+        pods = self.cluster.pods
         pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
         for pod in filter(_is_missed, pending):
             with attempt(f"showing pod {name_of(pod)} to kwok"):
                 shown = {_SHOWN: datetime.now(UTC).isoformat()}
-                self._patch(pod_path(pod), {"metadata": {"annotations": shown}})
+                self.api.patch(pod_path(pod), {"metadata": {"annotations": shown}})
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         if not waiting:
             return
+        missing_drivers = self.cluster.missing_drivers
+        # GKE scans these buckets for their class. There, the pods of others have a gate.
+        recorded = self.cluster.project.recorded()
+        resources = [(item["type"], section(item, "inputs")) for item in recorded]
+        scanned: set[str | None] = {*granted_buckets(resources)}
+        if not self.cluster.properties:
+            scanned.add(None)  # If the program has no cluster, a role may be granted elsewhere.
         keys: dict[tuple[str, str, str], set[str]] = {}
         for kind, informer in self._sources.items():
             for item in informer.items():
@@ -108,12 +107,12 @@ class Kubelet:
                 if error := self._multi_attach_error(pod, holders):
                     self._attacher.warn(pod, "Pod", "FailedAttachVolume", error)
                     continue
-                if failure := self._mount_failure(pod, missing_drivers) or _missing(pod, keys):
+                failure = self._mount_failure(pod, missing_drivers, scanned)
+                if failure := failure or _missing(pod, keys):
                     self._recorder.warn(pod, "Pod", *failure)
                 else:
-                    # A strategic merge changes no other condition: kwok writes them at this time.
-                    ready = {"type": _READY, "status": "True"}
-                    self._patch(f"{pod_path(pod)}/status", {"status": {"conditions": [ready]}})
+                    # kwok writes the other conditions at this time.
+                    self.api.set_condition(pod_path(pod), _READY, "True")
                 holders |= dict.fromkeys(self._exclusive_disks(pod), pod)
 
     def _multi_attach_error(self, pod: Object, holders: Mapping[str, Object]) -> str:
@@ -144,11 +143,9 @@ class Kubelet:
             if (owner.get("namespace"), owner.get("name")) in claims:
                 yield volume
 
-    def _patch(self, path: str, body: Object) -> None:
-        content_type = "application/strategic-merge-patch+json"
-        self._api.request("PATCH", path, body=body, content_type=content_type)
-
-    def _mount_failure(self, pod: Object, missing_drivers: Set[str]) -> tuple[str, str] | None:
+    def _mount_failure(
+        self, pod: Object, missing_drivers: Set[str], scanned: Set[str | None]
+    ) -> tuple[str, str] | None:
         """Return reason and message for a volume without its driver or without its sidecar."""
         has_sidecar = annotations_of(pod).get(labels.GCS_FUSE_VOLUMES, "").lower() == "true"
         inline = ((volume["name"], volume) for volume in items(pod["spec"], "volumes"))
@@ -164,14 +161,14 @@ class Kubelet:
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
             bucket = str(section(source, "csi").get("volumeHandle"))
-            if is_profiled(source) and self._scanned.isdisjoint({bucket, None}):
+            if is_profiled(source) and scanned.isdisjoint({bucket, None}):
                 return "FailedScheduling", f"{injections()[SCAN].gate}: {_NO_SCAN.format(bucket)}"
         return None
 
     def _keeps_checkpoints(self, node: str) -> bool:
         """Return whether a CheckpointConfiguration installs its driver on a node."""
-        configurations = existing(self._api, _CONFIGURATIONS)
-        known = node_class(self._api.get(f"/api/v1/nodes/{node}"))
+        configurations = existing(self.api, _CONFIGURATIONS)
+        known = node_class(self.api.get(f"{NODES}/{node}"))
         return any(checkpoints.selects(section(item, "spec"), known) for item in configurations)
 
 
@@ -198,16 +195,16 @@ def _missing(pod: Object, keys: _Keys) -> tuple[str, str] | None:
     if pod_labels.get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in pod_labels:
         return None
     for kind, name, key, volume in _references(pod["spec"]):
-        found = keys.get((kind, namespace_of(pod), name))
-        if found is not None and (not key or key in found):
+        present = keys.get((kind, namespace_of(pod), name))
+        if present is not None and (not key or key in present):
             continue
         absent = f'{kind.lower()} "{name}" not found'
         if volume:
             source = "config" if kind == "ConfigMap" else "secret"
             no_key = f"references non-existent {source} key: {key}"
-            return "FailedMount", _not_set_up(volume, absent if found is None else no_key)
+            return "FailedMount", _not_set_up(volume, absent if present is None else no_key)
         no_key = f"couldn't find key {key} in {kind} {namespace_of(pod)}/{name}"
-        return "Failed", f"Error: {absent if found is None else no_key}"
+        return "Failed", f"Error: {absent if present is None else no_key}"
     for secret in items(pod["spec"], "imagePullSecrets"):
         if ("Secret", namespace_of(pod), secret["name"]) not in keys:
             return "FailedToRetrieveImagePullSecret", _NO_PULL_SECRET.format(secret["name"])

@@ -5,10 +5,14 @@ from collections.abc import Container
 from ipaddress import ip_network
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
-from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.kubernetes.objects import annotations_of, items, name_of, section
+from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.informer import attempt
+from ml_foundations.rehearsal.cloud.networks import cluster_network
 from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
+from ml_foundations.rehearsal.cloud.statuses import set_status
 
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
@@ -22,22 +26,19 @@ _GKE_INGRESSES = ("", "gce", labels.INTERNAL_INGRESS)
 """Classes that GKE's controller serves (GKE, Ingress for Application Load Balancers)."""
 
 
-class LoadBalancerController:
+class LoadBalancerController(Controller):
     """Writes an address into the status of each object that has none."""
 
-    def __init__(
-        self,
-        api: Api,
-        made: ProjectObjects,
-        services: Informer,
-        ingresses: Informer,
-        classes: Informer,
-    ) -> None:
-        self._api, self._made = api, made
-        self._services, self._ingresses, self._classes = services, ingresses, classes
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._made = ProjectObjects(cluster.api, cluster.project)
+        self._services = cluster.watch(SERVICES)
+        self._ingresses = cluster.watch(INGRESSES)
+        self._classes = cluster.watch(CLASSES)
 
-    def reconcile(self, network: str) -> None:
+    def reconcile(self) -> None:
         """Give an address to each object that has none, and make what it needs in the project."""
+        network = cluster_network(self.cluster.properties)
         of_gke = [(SERVICES, item, _is_for_gke(item)) for item in self._services.items()]
         of_gke += [(INGRESSES, item, is_served(item, ())) for item in self._ingresses.items()]
         objects: list[tuple[str, Object]] = []
@@ -56,11 +57,9 @@ class LoadBalancerController:
                 continue
             ip = item["spec"].get("loadBalancerIP") or address(item["metadata"]["uid"], taken)
             taken.add(ip)
-            version, _, kind = collection.rpartition("/")
-            path = f"{version}/namespaces/{namespace_of(item)}/{kind}/{name_of(item)}/status"
             with attempt(f"the address of {name_of(item)}"):
                 status = {"loadBalancer": {"ingress": [{"ip": ip}]}}
-                self._api.patch(path, {"status": status})
+                set_status(self.api, collection, item, status)
 
 
 def address(uid: str, taken: Container[str]) -> str:

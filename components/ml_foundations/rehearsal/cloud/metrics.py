@@ -4,24 +4,22 @@ All pods have the same value of a metric: the one that ``up --metric`` sets, or 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from string import Template
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ml_foundations.catalog.gke_kinds import missing_for_metrics
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, name_of, section
 from ml_foundations.kubernetes.packaged_yaml import packaged_documents
-from ml_foundations.rehearsal.api import Api, Object, existing
+from ml_foundations.rehearsal.api import Object, existing
 from ml_foundations.rehearsal.cloud import json_server
-from ml_foundations.rehearsal.cloud.informer import Informer
-from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
 from ml_foundations.rehearsal.control_plane import configuration
-from ml_foundations.rehearsal.layout import Rehearsal
 
 APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -37,28 +35,30 @@ _OF_GKE = "rehearsal.ml-foundations/gke"
 _PORT = "metrics_port"
 
 
-class MetricsServer:
+class MetricsServer(Controller):
     """Answers for the adapter that a program installs, or for GKE if the cluster serves metrics."""
 
-    def __init__(self, rehearsal: Rehearsal, api: Api, services: Informer) -> None:
-        self._rehearsal, self._api, self._store = rehearsal, api, Store(rehearsal)
-        self._services = services
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._store = cluster.store
+        self._services = cluster.watch(APIS)
         self._of_gke: Object = {}
         """The API that GKE serves, until it is created."""
         self._server: ThreadingHTTPServer | None = None
 
-    def reconcile(self, cluster: Mapping[str, Any]) -> None:
+    def reconcile(self) -> None:
         """Begin to answer; and answer for GKE, once it reads a metric in a cluster like this."""
+        cluster = self.cluster.properties
         if self._server is None:
             self._start()
         for service in self._services.items():
             port = section(service, "spec", "service").get("port")
             if port not in (None, self._store.get(_PORT, 0)):
                 # It is older than the policy that leads it here, which sees any update.
-                self._api.patch(f"{APIS}/{name_of(service)}", {})
+                self.api.patch(f"{APIS}/{name_of(service)}", {})
         serves_metrics = self._of_gke and cluster and not missing_for_metrics(cluster)
-        if serves_metrics and existing(self._api, _READ_BY_GKE):
-            self._api.ensure(APIS, self._of_gke)
+        if serves_metrics and existing(self.api, _READ_BY_GKE):
+            self.api.ensure(APIS, self._of_gke)
             self._of_gke = {}
 
     def _start(self) -> None:
@@ -71,69 +71,58 @@ class MetricsServer:
                 self._of_gke = item
                 continue
             # Another start may have another port.
-            path, query = f"{_PATHS[item['kind']]}/{name_of(item)}", {"fieldManager": "gke"}
-            self._api.request("PATCH", path, query, item, "application/apply-patch+yaml")
-        identity = configuration.credentials(self._rehearsal)
+            path = f"{_PATHS[item['kind']]}/{name_of(item)}"
+            query = {"fieldManager": "gke"}
+            self.api.request("PATCH", path, query, item, "application/apply-patch+yaml")
+        identity = configuration.credentials(self.cluster.rehearsal)
         self._server = json_server.start(ports[_PORT], self._answer, identity)
 
     def _answer(self, path: str) -> Object | None:
+        """Return what an API of metrics has at a path, or None for what it does not know."""
         url = urlsplit(path)
         selector = parse_qs(url.query).get("labelSelector", [""])[0]
-        parts = [unquote(part) for part in url.path.split("/")[1:]]
-        return _answer(self._api, self._store, parts, selector)
-
-
-def _answer(api: Api, store: Store, path: list[str], selector: str) -> Object | None:
-    """Return what an API of metrics has at a path, or None for what it does not know."""
-    if len(path) < 3 or path[0] != "apis":
-        return None
-    _, group, version, *rest = path
-    served = f"{group}/{version}"
-    if not rest:
-        return {"kind": "APIResourceList", "groupVersion": served, "resources": []}
-    if rest[0] != "namespaces" or not _serves(api, f"{version}.{group}", rest[-1]):
-        return None
-    match rest[1:]:
-        case [_, metric]:
-            kind, values = "ExternalMetricValueList", [{"metricLabels": {}}]
-        case [namespace, resource, name, metric]:
-            kind = "MetricValueList"
-            values = list(_described(api, namespace, resource, name, selector))
-        case _:
+        match [unquote(part) for part in url.path.split("/")[1:]]:
+            case ["apis", group, version]:
+                served = f"{group}/{version}"
+                return {"kind": "APIResourceList", "groupVersion": served, "resources": []}
+            case ["apis", group, version, "namespaces", _, metric]:
+                kind = "ExternalMetricValueList"
+                values = [{"metricLabels": {}}]
+            case ["apis", group, version, "namespaces", namespace, resource, name, metric]:
+                kind = "MetricValueList"
+                values = list(self._described(namespace, resource, name, selector))
+            case _:
+                return None
+        # GKE has the metrics that it reads, an adapter all others.
+        service = self.api.find(f"{APIS}/{version}.{group}")
+        is_of_gke = service is not None and _OF_GKE in annotations_of(service)
+        if is_of_gke != metric.startswith(labels.GKE_METRIC):
             return None
-    known = {"timestamp": datetime.now(UTC).isoformat(), "value": _value(store, metric)}
-    # The versions of the API name a metric in two ways.
-    named = {"metricName": metric, "metric": {"name": metric}}
-    whole = [{**value, **named, **known} for value in values]
-    return {"kind": kind, "apiVersion": served, "metadata": {}, "items": whole}
+        known = {"timestamp": datetime.now(UTC).isoformat(), "value": self._value(metric)}
+        # The versions of the API name a metric in two ways.
+        named = {"metricName": metric, "metric": {"name": metric}}
+        whole = [{**value, **named, **known} for value in values]
+        return {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}, "items": whole}
 
-
-def _serves(api: Api, name: str, metric: str) -> bool:
-    """Return whether an API has a metric: GKE has those that it reads, an adapter all others."""
-    found = api.find(f"{APIS}/{name}")
-    is_of_gke = found is not None and _OF_GKE in annotations_of(found)
-    return is_of_gke == metric.startswith(labels.GKE_METRIC)
-
-
-def _described(
-    api: Api, namespace: str, resource: str, name: str, selector: str
-) -> Iterator[Object]:
-    """Yield the objects that a metric is asked for: one, or the pods that a selector matches."""
-    names = [name]
-    if name == "*":
-        path = f"/api/v1/namespaces/{namespace}/{resource}"
-        names = [name_of(item) for item in api.get(path, labelSelector=selector)["items"]]
-    for each in names:
+    def _described(
+        self, namespace: str, resource: str, name: str, selector: str
+    ) -> Iterator[Object]:
+        """Yield the objects that a metric is asked for: one, or the pods of a selector."""
+        names = [name]
+        if name == "*":
+            path = f"/api/v1/namespaces/{namespace}/{resource}"
+            pods = self.api.get(path, labelSelector=selector)["items"]
+            names = list(map(name_of, pods))
         kind = "Pod" if resource == "pods" else resource
-        described = {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": each}
-        yield {"describedObject": described}
+        for described in names:
+            about = {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": described}
+            yield {"describedObject": about}
 
-
-def _value(store: Store, metric: str) -> str:
-    """Return the value of a metric, by its whole name or a part between bars."""
-    values = {_plain(name): value for name, value in store.switch("metrics").items()}
-    names = map(_plain, (metric, *metric.split("|")))
-    return next((values[name] for name in names if name in values), "0")
+    def _value(self, metric: str) -> str:
+        """Return the value of a metric, by its whole name or a part between bars."""
+        values = {_plain(name): value for name, value in self._store.switch("metrics").items()}
+        names = map(_plain, (metric, *metric.split("|")))
+        return next((values[name] for name in names if name in values), "0")
 
 
 def _plain(name: str) -> str:

@@ -16,21 +16,18 @@ from ml_foundations.planning.input.networks import (
     last_part,
 )
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
-from ml_foundations.rehearsal.api import Api, Object, condition, existing
-from ml_foundations.rehearsal.cloud.events import now
+from ml_foundations.rehearsal.api import Object, existing
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.informer import attempt
+from ml_foundations.rehearsal.cloud.statuses import Fault, new_condition, set_status
 from ml_foundations.rehearsal.cloud.store import Pool
 
 _API = "/apis/networking.gke.io/v1"
-_NETWORKS, _PARAMETERS = f"{_API}/networks", f"{_API}/gkenetworkparamsets"
+_NETWORKS = f"{_API}/networks"
+_PARAMETERS = f"{_API}/gkenetworkparamsets"
 _READY = {"Ready": "GNPReady", "ParamsReady": "GNPParamsReady"}
 """The conditions of parameters and of Networks, with the reason of one that is True."""
-_Fault = tuple[str, str]
-"""The reason of a condition that is False, and its message."""
-
-
-def has_networks(pools: Iterable[Pool], cluster: Mapping[str, Any]) -> bool:
-    """Return whether a cluster may have networks besides its own."""
-    return bool(cluster.get("enableMultiNetworking")) or any(map(node_networks, pools))
 
 
 def node_networks(pool: Pool) -> Sequence[Mapping[str, Any]]:
@@ -69,7 +66,8 @@ class GoogleNetworks:
         """Collect the declared ones, and those that exist already: pools and clusters use them."""
         self.of_cluster = cluster_network(cluster)
         self._region = "-".join(str(cluster.get("location") or "").split("-")[:2])
-        self._vpcs, self._subnets = {"default", self.of_cluster}, set[str]()
+        self._vpcs = {"default", self.of_cluster}
+        self._subnets: set[str] = set()
         elsewhere = set[str]()
         for resource in recorded:
             outputs = section(resource, "outputs")
@@ -85,52 +83,69 @@ class GoogleNetworks:
                 self._subnets.add(last_part(interface.get("subnetwork")))
         self._subnets -= elsewhere
 
-    def fault(self, parameters: Object, others: Iterable[Object]) -> _Fault | None:
-        """Return why a GKENetworkParamSet is not ready."""
+    def fault(self, parameters: Object, all_parameters: Iterable[Object]) -> Fault | None:
+        """Return why one of all GKENetworkParamSets is not ready."""
         spec = section(parameters, "spec")
-        vpc, subnet = spec.get("vpc", ""), spec.get("vpcSubnet", "")
-        mode, has_ranges = spec.get("deviceMode"), bool(spec.get("podIPv4Ranges"))
+        vpc = spec.get("vpc", "")
+        subnet = spec.get("vpcSubnet", "")
+        mode = spec.get("deviceMode")
         if spec.get("networkAttachment"):
             return None
         if not (vpc and subnet):
-            wanted = "NetworkAttachment or (VPC + VPCSubnet) must be specified"
-            return "GNPConfigInvalid", wanted
-        if not mode and not has_ranges:
-            wanted = "One of PodIPV4Ranges or DeviceMode must be specified."
-            return "SecondaryRangeAndDeviceModeUnspecified", wanted
-        if mode and has_ranges:
-            excluded = "PodIPv4Ranges and DeviceMode can not be specified at the same time"
-            return "DeviceModeCantBeUsedWithSecondaryRange", excluded
+            message = "NetworkAttachment or (VPC + VPCSubnet) must be specified"
+            return Fault("GNPConfigInvalid", message)
+        if not mode and not spec.get("podIPv4Ranges"):
+            message = "One of PodIPV4Ranges or DeviceMode must be specified."
+            return Fault("SecondaryRangeAndDeviceModeUnspecified", message)
+        if mode and spec.get("podIPv4Ranges"):
+            message = "PodIPv4Ranges and DeviceMode can not be specified at the same time"
+            return Fault("DeviceModeCantBeUsedWithSecondaryRange", message)
         if last_part(subnet) not in self._subnets:
-            return "SubnetNotFound", f"subnet: {subnet} not found in VPC: {vpc}"
+            return Fault("SubnetNotFound", f"subnet: {subnet} not found in VPC: {vpc}")
         if last_part(vpc) not in self._vpcs:
-            return "VPCNotFound", f"VPC: {vpc} not found"
+            return Fault("VPCNotFound", f"VPC: {vpc} not found")
         if mode and last_part(vpc) == self.of_cluster:
-            return "DeviceModeCantUseDefaultVPC", "GNP with deviceMode can't use the default VPC"
-        for other in others if mode else ():
-            if section(other, "spec").get("vpcSubnet") == subnet and _age(other) < _age(parameters):
-                taken = f"Subnet '{subnet}' is already in use by '{name_of(other)}'"
-                return "DeviceModeSubnetAlreadyInUse", f"GNP with deviceMode: {taken}"
+            message = "GNP with deviceMode can't use the default VPC"
+            return Fault("DeviceModeCantUseDefaultVPC", message)
+        for earlier in all_parameters if mode else ():
+            is_earlier = _age(earlier) < _age(parameters)
+            if is_earlier and section(earlier, "spec").get("vpcSubnet") == subnet:
+                taken = f"Subnet '{subnet}' is already in use by '{name_of(earlier)}'"
+                return Fault("DeviceModeSubnetAlreadyInUse", f"GNP with deviceMode: {taken}")
         return None
 
 
-class NetworkController:
-    """Sets the status of Networks and GKENetworkParamSets."""
+class NetworkController(Controller):
+    """Sets the status of Networks and GKENetworkParamSets, for the nodes that advertise them."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.ready = Networks()
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._ready = Networks()
         """The Networks of devices that are ready."""
 
-    def reconcile(self, google: GoogleNetworks) -> None:
+    def reconcile(self) -> None:
+        """Let the nodes of each pool advertise the networks that are ready."""
+        cluster = self.cluster
+        pools = cluster.pools
+        is_on = cluster.properties.get("enableMultiNetworking")
+        if not (is_on or any(map(node_networks, pools.values()))):
+            return
+        with attempt("the status of networks"):
+            self._look(
+                GoogleNetworks(cluster.project.recorded(), pools.values(), cluster.properties)
+            )
+        by_ip_only = cluster.store.switch("networks_by_ip_only")
+        for name, pool in pools.items():
+            pools[name] = in_networks(pool, self._ready, by_ip_only)
+
+    def _look(self, google: GoogleNetworks) -> None:
         """Look at all Networks, and set their conditions."""
-        networks = existing(self._api, _NETWORKS)
-        parameters = existing(self._api, _PARAMETERS)
+        networks = existing(self.api, _NETWORKS)
+        parameters = existing(self.api, _PARAMETERS)
         ready: dict[str, Object] = {}
         faulty: set[str] = set()
         for item in parameters:
-            others = [other for other in parameters if other is not item]
-            fault = google.fault(item, others)
+            fault = google.fault(item, parameters)
             self._set_condition(_PARAMETERS, item, "Ready", fault)
             if fault:
                 faulty.add(name_of(item))
@@ -140,7 +155,7 @@ class NetworkController:
         for network in networks:
             name = section(network, "spec", "parametersRef").get("name")
             if name in faulty:
-                fault = "GNPParamsNotReady", f"{name} is not ready"
+                fault = Fault("GNPParamsNotReady", f"{name} is not ready")
             elif name not in ready:
                 continue  # The controller looks at a Network once it has parameters.
             else:
@@ -148,32 +163,26 @@ class NetworkController:
             self._set_condition(_NETWORKS, network, "ParamsReady", fault)
             if fault is None:
                 usable.append(network)
-                self._set_name(ready[name], name_of(network))
-        self.ready = device_networks([*usable, *ready.values()])
-
-    def _set_name(self, parameters: Object, network: str) -> None:
-        if section(parameters, "status").get("networkName") != network:
-            path = f"{_PARAMETERS}/{name_of(parameters)}/status"
-            self._api.patch(path, {"status": {"networkName": network}})
+                status = {"networkName": name_of(network)}
+                set_status(self.api, _PARAMETERS, ready[name], status)
+        self._ready = device_networks([*usable, *ready.values()])
 
     def _set_condition(
-        self, collection: str, item: Object, kind: str, fault: _Fault | None
+        self, collection: str, item: Object, type_: str, fault: Fault | None
     ) -> None:
-        reason, message = fault or (_READY[kind], "")
-        status = {"status": "False" if fault else "True", "reason": reason, "message": message}
-        if not status.items() <= condition(item, kind).items():
-            dated = {"type": kind, **status, "lastTransitionTime": now()}
-            path = f"{collection}/{name_of(item)}/status"
-            self._api.patch(path, {"status": {"conditions": [dated]}})
+        reason, message = fault or Fault(_READY[type_], "")
+        condition = new_condition(type_, reason, message, is_true=fault is None)
+        set_status(self.api, collection, item, {"conditions": [condition]})
 
 
-def _fault_of_pair(network: Object, parameters: Object) -> _Fault | None:
+def _fault_of_pair(network: Object, parameters: Object) -> Fault | None:
     """Return why parameters do not suit the Network that refers to them."""
-    spec, kind = section(parameters, "spec"), section(network, "spec")["type"]
+    spec = section(parameters, "spec")
+    kind = section(network, "spec")["type"]
     if kind == "L3" and spec.get("vpc") and not spec.get("podIPv4Ranges"):
-        return "L3SecondaryMissing", "L3 type network requires secondary range in params"
+        return Fault("L3SecondaryMissing", "L3 type network requires secondary range in params")
     if kind == "Device" and not spec.get("deviceMode"):
-        return "DeviceModeMissing", "Device type network requires device mode in params"
+        return Fault("DeviceModeMissing", "Device type network requires device mode in params")
     return None
 
 

@@ -6,7 +6,7 @@ import string
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_foundations.catalog import node_resources
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
@@ -21,6 +21,16 @@ from ml_foundations.rehearsal.cloud.store import Pool
 KUBERNETES_VERSION = "v1.36.3-gke.1000000"
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
 """kwok's annotation of the nodes that it simulates."""
+
+DISRUPTED = "rehearsal.ml-foundations/disrupted"
+"""The annotation of a node that is to fail or to be drained, and of the pods of a failed node. kwok
+plays no kubelet for what has the value ``failure`` (control_plane/kwokctl.yaml)."""
+DRAIN = "drain"
+FAILURE = "failure"
+REPLACE = "replace"
+BLUE = "blue"
+"""Values for nodes of an upgrade. A drained node gets its successor first, a replaced node when it
+is gone. A blue node has its successor, and waits for its drain."""
 
 _HOST = labels.TOPOLOGY_LEVELS["host"]
 _LAST_LABELS = "node.gke.io/last-applied-node-labels"
@@ -42,6 +52,23 @@ def is_simulated(node: Mapping[str, Any]) -> bool:
 def is_ready(node: dict[str, Any]) -> bool:
     """Return whether the kubelet of a node has reported that pods can run there."""
     return condition(node, "Ready").get("status") == "True"
+
+
+def disruption_of(node: Mapping[str, Any]) -> str:
+    """Return how ``disrupt`` takes a node away, or nothing."""
+    return annotations_of(node).get(DISRUPTED, "")
+
+
+def is_current(node: Mapping[str, Any], pool: Pool) -> bool:
+    """Return whether a node has its pool's machine type and zone. Other nodes are replaced.
+
+    A node that is to be drained is replaced as in an upgrade.
+    """
+    node_labels = labels_of(node)
+    if disruption_of(node) in (DRAIN, REPLACE, BLUE):
+        return False
+    is_of_type = node_labels.get(labels.INSTANCE_TYPE) == pool.machine_type
+    return is_of_type and node_labels.get(labels.ZONE) in pool.zones
 
 
 def gpus_of(node: Mapping[str, Any], part: str = "capacity") -> int:
@@ -109,10 +136,10 @@ def new_node(
 
 def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
     """Return capacity and allocatable of a node."""
-    machine, ssds = pool.machine, pool.ephemeral_local_ssds
+    machine = pool.machine
     capacity = node_resources.capacity(machine)
     allocatable = node_resources.allocatable(machine, pool.max_pods, sum(pool.hugepages.values()))
-    disks = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, ssds)
+    disks = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
     disk, allocatable_disk = (str(int(gib * node_resources.GIB)) for gib in disks)
     both = {"pods": str(pool.max_pods)}
     for name, kib in pool.hugepages.items():
@@ -120,23 +147,31 @@ def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
     if gpus:
         both[labels.GPU_RESOURCE] = str(gpus)
     both |= dict.fromkeys(pool.networks, "1")
-    memory, allocatable_memory = f"{capacity.memory_kib}Ki", f"{allocatable.memory_kib}Ki"
-    total = {"cpu": str(machine.vcpus), "memory": memory, "ephemeral-storage": disk}
-    usable = {"cpu": f"{allocatable.cpu_millis}m", "memory": allocatable_memory}
-    usable["ephemeral-storage"] = allocatable_disk
-    return {"capacity": total | both, "allocatable": usable | both}
+    total = {"cpu": str(machine.vcpus), "memory": f"{capacity.memory_kib}Ki"}
+    usable = {"cpu": f"{allocatable.cpu_millis}m", "memory": f"{allocatable.memory_kib}Ki"}
+    return {
+        "capacity": total | {"ephemeral-storage": disk} | both,
+        "allocatable": usable | {"ephemeral-storage": allocatable_disk} | both,
+    }
 
 
-def changes(
-    node: Mapping[str, Any], template: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the merge patches of a node and of its status that its pool requires, if any."""
-    current, wanted = labels_of(node), template["metadata"]["labels"]
+class NodeChanges(NamedTuple):
+    """The merge patches of a node and of its status; empty if there is nothing to change."""
+
+    node: dict[str, Any]
+    status: dict[str, Any]
+
+
+def changes(node: Mapping[str, Any], template: Mapping[str, Any]) -> NodeChanges:
+    """Return the changes of a node that its pool requires."""
+    current = labels_of(node)
+    declared_labels = template["metadata"]["labels"]
     last_labels = annotations_of(node).get(_LAST_LABELS, "").split(",")
     declared = {entry.partition("=")[0] for entry in last_labels}
     owned = {key for key in current if key in declared or key.startswith(_OPERATOR_LABELS)}
     # A null in a merge patch removes the label. Labels that users have set stay.
-    label_patch = dict.fromkeys(owned - wanted.keys()) | _changed(wanted, current)
+    label_patch: dict[str, Any] = dict.fromkeys(owned - declared_labels.keys())
+    label_patch |= _changed(declared_labels, current)
     annotations = _changed(template["metadata"]["annotations"], annotations_of(node))
     patch: dict[str, Any] = {}
     if label_patch or annotations:
@@ -148,22 +183,18 @@ def changes(
         patch["spec"] = {"taints": [*kept, *template["spec"]["taints"]]}
     status: dict[str, Any] = {}
     for part in ("capacity", "allocatable"):
-        current_amounts, wanted_amounts = section(node, "status", part), template["status"][part]
-        if amounts := _changed_amounts(current_amounts, wanted_amounts):
+        reported = section(node, "status", part)
+        amounts: dict[str, Any] = {}
+        for key in reported.keys() - template["status"][part].keys():
+            if key.startswith(("nvidia.com/", labels.GKE_NETWORKS)):
+                amounts[key] = None  # This removes it.
+        for key, amount in template["status"][part].items():
+            if key not in reported or parse_quantity(reported[key]) != parse_quantity(amount):
+                amounts[key] = amount
+        if amounts:
             status[part] = amounts
-    return patch, status
+    return NodeChanges(patch, status)
 
 
-def _changed_amounts(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch to the wanted resources: None removes one of a GPU or network."""
-    plugged = ("nvidia.com/", labels.GKE_NETWORKS)
-    removed = [key for key in current.keys() - wanted.keys() if key.startswith(plugged)]
-    patch: dict[str, Any] = dict.fromkeys(removed)
-    for key, amount in wanted.items():
-        if key not in current or parse_quantity(current[key]) != parse_quantity(amount):
-            patch[key] = amount
-    return patch
-
-
-def _changed(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in wanted.items() if current.get(key) != value}
+def _changed(target: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in target.items() if current.get(key) != value}

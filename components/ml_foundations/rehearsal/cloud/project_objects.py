@@ -7,7 +7,7 @@ is left, and its network cannot be deleted (terraform-provider-google, issues 59
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import name_of, namespace_of
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import Api, Object, path_in
 from ml_foundations.rehearsal.cloud.store import Store
 
 
@@ -40,17 +40,18 @@ class ProjectObjects:
     """Makes and removes the objects of load balancers in the project of a cluster."""
 
     def __init__(self, api: Api, project: Store) -> None:
-        self._api, self._project = api, project
+        self._api = api
+        self._project = project
 
     def follow(self, collection: str, item: Object, network: str, *, is_served: bool) -> bool:
         """Make what an object needs in a network, or remove it. Return whether it is needed."""
-        version, _, resource = collection.rpartition("/")
-        kind, metadata = KINDS[resource], item["metadata"]
+        kind = KINDS[collection.rpartition("/")[2]]
+        metadata = item["metadata"]
         finalizers: list[str] = metadata.get("finalizers") or []
         is_needed = is_served and "deletionTimestamp" not in metadata
         if is_needed == (kind.finalizer in finalizers):
             return is_needed
-        others = [other for other in finalizers if other != kind.finalizer]
+        kept = [finalizer for finalizer in finalizers if finalizer != kind.finalizer]
         name = f"{kind.prefix}-{namespace_of(item)}-{name_of(item)}-{metadata['uid'][:8]}"
         for made in kind.made:
             if is_needed:
@@ -58,8 +59,8 @@ class ProjectObjects:
                 self._project.save("made", f"{made}.{name}", record)
             else:
                 self._project.delete("made", f"{made}.{name}")
-        path = f"{version}/namespaces/{namespace_of(item)}/{resource}/{name_of(item)}"
-        wanted = [*others, kind.finalizer] if is_needed else others
-        version = metadata["resourceVersion"]
-        self._api.patch(path, {"metadata": {"finalizers": wanted, "resourceVersion": version}})
+        if is_needed:
+            kept.append(kind.finalizer)
+        change = {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}
+        self._api.patch(path_in(collection, item), {"metadata": change})
         return is_needed

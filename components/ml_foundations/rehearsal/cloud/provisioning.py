@@ -7,9 +7,9 @@ from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.autoscaler import Plan
-from ml_foundations.rehearsal.cloud.events import now
+from ml_foundations.rehearsal.cloud.statuses import new_condition, set_status
 
-_API = "/apis/autoscaling.x-k8s.io/v1"
+_REQUESTS = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests"
 _WAIT_SECONDS = 3.0
 """How long a request waits. In the cloud it is minutes to days."""
 _WAITING = "Waiting for resources: the queued node pools have no room for all of its nodes at once"
@@ -25,11 +25,11 @@ class ProvisioningRequests:
 
     def granted(self, plan: Callable[[list[Object]], Plan]) -> Iterator[tuple[str, Plan]]:
         """Yield the name and the new nodes of each granted request."""
-        requests = self._api.get(f"{_API}/provisioningrequests")["items"]
+        requests = self._api.get(_REQUESTS)["items"]
         waiting = {item["metadata"]["uid"]: item for item in requests if _is_waiting(item)}
         began = time.monotonic()
         for uid in waiting.keys() - self._accepted_at.keys():
-            self._set_status(waiting[uid], "False", _WAITING)
+            self._set_status(waiting[uid], _WAITING, is_provisioned=False)
         self._accepted_at = {uid: self._accepted_at.get(uid, began) for uid in waiting}
         for uid, request in waiting.items():
             if began - self._accepted_at[uid] < _WAIT_SECONDS:
@@ -40,7 +40,9 @@ class ProvisioningRequests:
                 # Only now, the caller has created the nodes.
                 details = {"ResizeRequestName": name_of(request)}
                 message = "All of its nodes are there"
-                self._set_status(request, "True", message, provisioningClassDetails=details)
+                self._set_status(
+                    request, message, is_provisioned=True, provisioningClassDetails=details
+                )
 
     def _pods(self, request: Object) -> Iterator[Object]:
         """Yield the pods of a request, marked as unschedulable."""
@@ -55,15 +57,11 @@ class ProvisioningRequests:
             yield from [pod] * pod_set["count"]
 
     def _set_status(
-        self, request: Object, provisioned: str, message: str, **details: Mapping[str, str]
+        self, request: Object, message: str, *, is_provisioned: bool, **details: Mapping[str, str]
     ) -> None:
-        conditions: list[Object] = []
-        for kind, status in (("Accepted", "True"), ("Provisioned", provisioned)):
-            text = {"reason": kind, "message": message, "lastTransitionTime": now()}
-            conditions.append({"type": kind, "status": status, **text})
-        collection = f"{_API}/namespaces/{namespace_of(request)}/provisioningrequests"
-        status = {"status": {"conditions": conditions, **details}}
-        self._api.patch(f"{collection}/{name_of(request)}/status", status)
+        provisioned = new_condition("Provisioned", message=message, is_true=is_provisioned)
+        conditions = [new_condition("Accepted", message=message), provisioned]
+        set_status(self._api, _REQUESTS, request, {"conditions": conditions, **details})
 
 
 def _is_waiting(request: Object) -> bool:

@@ -9,8 +9,9 @@ from http.server import ThreadingHTTPServer
 
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import json_server
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
 from ml_foundations.rehearsal.control_plane import controllers
-from ml_foundations.rehearsal.layout import Rehearsal
 
 
 def _job(path: str) -> Object:
@@ -19,16 +20,16 @@ def _job(path: str) -> Object:
     return {**job, "type": "SUBMISSION"}
 
 
-class RayDashboard:
+class RayDashboard(Controller):
     """Answers on the port that the operator of Ray got, once it is installed."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self._rehearsal = rehearsal
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
         self._server: ThreadingHTTPServer | None = None
 
     def reconcile(self) -> None:
         """Start to answer, or go to another port."""
-        port = controllers.dashboard_port(self._rehearsal)
+        port = controllers.dashboard_port(self.cluster.rehearsal)
         if port is None or (self._server and self._server.server_port == port):
             return
         if self._server:

@@ -47,8 +47,9 @@ class Pool(PoolTraits):
     def of(cls, data: Mapping[str, Any]) -> Pool:
         """Return the pool of a JSON object. A missing field has its default."""
         gpu = PoolGpu(**data["gpu"]) if data.get("gpu") else None
-        zones, taints = tuple(data.get("zones") or _DEFAULT_ZONES), tuple(data.get("taints") or ())
-        parts = {"zones": zones, "taints": taints, "gpu": gpu, "networks": ()}
+        zones = tuple(data.get("zones") or _DEFAULT_ZONES)
+        parts = {"zones": zones, "taints": tuple(data.get("taints") or ()), "gpu": gpu}
+        parts["networks"] = ()
         return cls(**{**data, **parts})
 
 

@@ -1,6 +1,6 @@
 """GKE's CSI drivers: they provision a disk in the zone of its first pod, if it attaches there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts
@@ -8,15 +8,18 @@ from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels, objects
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import allowed_zones, claim_names
-from ml_foundations.rehearsal.api import Api, Object, by_name, existing
+from ml_foundations.rehearsal.api import Object, by_name, existing, path_in
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.controller import Controller
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
-from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.informer import attempt
+from ml_foundations.rehearsal.cloud.statuses import set_status
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
-_SNAPSHOTS = "/apis/snapshot.storage.k8s.io/v1"
+_SNAPSHOTS = "/apis/snapshot.storage.k8s.io/v1/volumesnapshots"
 
 _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 """The annotation with which the controller manager asks a driver for a volume."""
@@ -29,24 +32,25 @@ _DRIVERS = ".csi.storage.gke.io"
 """The suffix of GKE's drivers. All nodes reach volumes of file systems; buckets need no volumes."""
 
 
-class VolumeProvisioner:
+class VolumeProvisioner(Controller):
     """Provisions the claims of pods on simulated GKE nodes, and keeps the reclaim policies."""
 
-    def __init__(self, api: Api, claims: Informer, volumes: Informer, classes: Informer) -> None:
-        self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
-        self._attacher = Recorder(api, "attachdetach-controller")
-        self._provisioner = Recorder(api, "external-provisioner")
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._claims = cluster.watch(CLAIMS)
+        self._volumes = cluster.watch(VOLUMES)
+        self._classes = cluster.watch(CLASSES)
+        self._attacher = Recorder(cluster.api, "attachdetach-controller")
+        self._provisioner = Recorder(cluster.api, "external-provisioner")
 
-    def reconcile(
-        self, nodes: Iterable[Object], pods: Iterable[Object], missing_drivers: Iterable[str]
-    ) -> None:
+    def reconcile(self) -> None:
         """Create a volume for each claim that waits for one, or report why it gets none."""
         classes = by_name(self._classes.items())
         # The controller manager reports the claims of missing drivers, which stay pending.
-        ignored = {*missing_drivers, ""}
+        ignored = {*self.cluster.missing_drivers, ""}
         waiting = [claim for claim in self._claims.items() if _driver_of(claim) not in ignored]
         if waiting:
-            node_by_name = by_name(nodes)
+            node_by_name = by_name(self.cluster.nodes.items())
             named_zones = {labels_of(node).get(labels.GKE_ZONE) for node in node_by_name.values()}
             zones = sorted(filter(None, named_zones))
             for claim in waiting:
@@ -54,8 +58,9 @@ class VolumeProvisioner:
                 node = node_by_name.get(objects.annotations_of(claim).get(_SELECTED_NODE, ""))
                 with attempt(f"the volume of claim {name_of(claim)}"):
                     if storage_class:
-                        self._provision(claim, storage_class, node, zones, pods)
+                        self._provision(claim, storage_class, node, zones)
         self._keep_policies(classes)
+        self._take_snapshots()
 
     def _provision(
         self,
@@ -63,37 +68,33 @@ class VolumeProvisioner:
         storage_class: Object,
         node: Object | None,
         node_zones: Sequence[str],
-        pods: Iterable[Object],
     ) -> None:
         if reason := _mode_refusal(claim, storage_class):
             self._provisioner.warn(claim, "PersistentVolumeClaim", "ProvisioningFailed", reason)
         elif _driver_of(claim) != PD_CSI:
-            self._api.ensure(VOLUMES, _volume(claim, storage_class, []))
+            self.api.ensure(VOLUMES, _volume(claim, storage_class, []))
         elif node is None:
             return
         elif reason := _attach_refusal(storage_class, labels_of(node)[labels.INSTANCE_TYPE]):
             self._attacher.warn(claim, "PersistentVolumeClaim", "FailedAttachVolume", reason)
-            for pod in pods:
+            for pod in self.cluster.pods:
                 is_in_namespace = namespace_of(pod) == namespace_of(claim)
                 if is_in_namespace and name_of(claim) in claim_names(pod["spec"]):
                     self._attacher.warn(pod, "Pod", "FailedAttachVolume", reason)
         else:
             zones = zones_of_disk(storage_class, labels_of(node)[labels.GKE_ZONE], node_zones)
-            self._api.ensure(VOLUMES, _volume(claim, storage_class, zones))
+            self.api.ensure(VOLUMES, _volume(claim, storage_class, zones))
 
-    def take_snapshots(self) -> None:
+    def _take_snapshots(self) -> None:
         """Mark each VolumeSnapshot whose claim has a volume as taken."""
-        snapshots = existing(self._api, f"{_SNAPSHOTS}/volumesnapshots")
-        if not snapshots:
-            return
-        written = {_key(claim) for claim in self._claims.items() if claim["spec"].get("volumeName")}
-        for snapshot in snapshots:
-            namespace, name = _key(snapshot)
+        bound: set[tuple[str, str]] = set()
+        for claim in self._claims.items():
+            if claim["spec"].get("volumeName"):
+                bound.add((namespace_of(claim), name_of(claim)))
+        for snapshot in existing(self.api, _SNAPSHOTS):
             source = section(snapshot, "spec", "source").get("persistentVolumeClaimName")
-            is_taken = section(snapshot, "status").get("readyToUse")
-            if (namespace, source) in written and not is_taken:
-                path = f"{_SNAPSHOTS}/namespaces/{namespace}/volumesnapshots/{name}/status"
-                self._api.patch(path, {"status": {"readyToUse": True}})
+            if (namespace_of(snapshot), source) in bound:
+                set_status(self.api, _SNAPSHOTS, snapshot, {"readyToUse": True})
 
     def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
         """Return the zones in which a pod reaches all its disks, or None for all zones.
@@ -136,11 +137,7 @@ class VolumeProvisioner:
             if policy == "Retain" != volume["spec"].get("persistentVolumeReclaimPolicy"):
                 patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
                 with attempt(f"the reclaim policy of volume {name_of(volume)}"):
-                    self._api.patch(f"{VOLUMES}/{name_of(volume)}", patch)
-
-
-def _key(item: Object) -> tuple[str, str]:
-    return namespace_of(item), name_of(item)
+                    self.api.patch(path_in(VOLUMES, volume), patch)
 
 
 def _disk_of(storage_class: Object) -> str:
@@ -159,7 +156,8 @@ def _describe(storage_class: Object) -> str:
 
 def _attach_refusal(storage_class: Object, machine: str) -> str:
     """Return why a disk of a class does not attach to a machine type; empty if nothing is known."""
-    disk, machine_type = _disk_of(storage_class), MACHINE_TYPES.get(machine)
+    disk = _disk_of(storage_class)
+    machine_type = MACHINE_TYPES.get(machine)
     if machine_type and machine_type.attaches(disk, regional=_is_regional(storage_class)) is False:
         return f"{_describe(storage_class)} does not attach to {machine}"
     if disk not in DISK_TYPES:
@@ -203,8 +201,8 @@ def _volume_zones(volume: Object) -> Sequence[str] | None:
 
 
 def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
-    meta, spec = claim["metadata"], claim["spec"]
-    name = f"pvc-{meta['uid']}"
+    spec = claim["spec"]
+    name = f"pvc-{claim['metadata']['uid']}"
     in_zones = {"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zones]}]}}
     driver = objects.annotations_of(claim)[_PROVISIONER]

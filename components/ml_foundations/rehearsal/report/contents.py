@@ -14,8 +14,9 @@ from ml_foundations.planning.verdict.objects import placeholder_findings
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud import addons, operator
+from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy
+from ml_foundations.rehearsal.cloud.cluster import OTHERS
 from ml_foundations.rehearsal.cloud.nodes import gpus_of, is_simulated
 from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.cloud.store import Pool, Store
@@ -133,7 +134,7 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
     declared = store.pools()
     nodes = api.get("/api/v1/nodes")["items"]
-    pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
+    pods = api.get("/api/v1/pods", labelSelector=OTHERS)["items"]
     job_nodes, unplaced = store.get("ran_on", {}), store.get("unplaced", {})
     pool_by_node: dict[str, str] = {}
     # The nodes of ended Jobs may be gone. The store has kept their pools.
