@@ -374,7 +374,8 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
             latest = contents.collect(rehearsal)
             read_seconds = time.monotonic() - read_started
             if latest != result:
-                result, changed = latest, time.monotonic()
+                result = latest
+                changed = time.monotonic()
     return result
 
 

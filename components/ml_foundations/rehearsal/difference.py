@@ -49,9 +49,11 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     kind_files.use("")
     new = _declared(head, project, stack)
     try:
-        old, added = _declared(base, project, stack, judges=True), ()
+        old = _declared(base, project, stack, judges=True)
+        added = ()
     except _NoSuchStackError as error:
-        old, added = DryRun({}), (f"All is new: {error}.",)
+        old = DryRun({})
+        added = (f"All is new: {error}.",)
     # A missing program has no unknown nodes, unlike an empty one.
     before = judge_clusters(old.declared) if old.resources else judge([])
     after = judge_clusters(new.declared)
@@ -72,7 +74,8 @@ def _changes(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names of replaced resources, and of deleted ones with data, with the change."""
     for urn, (type_, _) in old.resources.items():
-        paths, keeps = replaced.get(urn, ()), type_.startswith(_KEEPS_DATA)
+        paths = replaced.get(urn, ())
+        keeps = type_.startswith(_KEEPS_DATA)
         if paths or (urn not in new.resources and keeps):
             change = f"is replaced, for {', '.join(paths)}" if paths else "is deleted"
             name = f"{type_.rpartition(':')[2]} {urn.rpartition('::')[2]}"
@@ -98,20 +101,21 @@ def _declared(commit: str, project: Path, stack: str, *, judges: bool = False) -
                     f"at {commit}, {error}".replace(str(tree), str(root))
                 ) from None
             _bring_environment(project, rehearsal.project)
-            found = dry_run(rehearsal, with_proof=False)
+            program = dry_run(rehearsal, with_proof=False)
             if judges:
-                _use_kinds(found.kinds or os.environ.get(FOLDER_VARIABLE, ""), root, tree, commit)
+                _use_kinds(program.kinds or os.environ.get(FOLDER_VARIABLE, ""), root, tree, commit)
         finally:
             _git(project, "worktree", "remove", "--force", str(tree))
-    if found.error:
-        raise RehearsalError(f"at {commit}, the program fails: {found.error}")
-    return found
+    if program.error:
+        raise RehearsalError(f"at {commit}, the program fails: {program.error}")
+    return program
 
 
 def _use_kinds(folder: str, root: Path, tree: Path, commit: str) -> None:
     """Use the kinds in a folder, which is that of the commit if it is in the repository."""
     # Not by the links of the working tree, which are those of HEAD.
-    title, path = folder, Path(os.path.normpath(Path(folder).absolute()))
+    title = folder
+    path = Path(os.path.normpath(Path(folder).absolute()))
     for top in filter(path.is_relative_to, (root, tree.resolve()) if folder else ()):
         title = f"{commit}:{path.relative_to(top)}"
         folder = str(tree / path.relative_to(top))

@@ -24,7 +24,9 @@ from ml_foundations.rehearsal.report import disruptions
 from ml_foundations.rehearsal.report.disruptions import Disruption, Observation, workload_of
 from ml_foundations.rehearsal.report.workloads import of_users
 
-PREEMPTION, MAX_RUN, UPGRADE = "preemption", "max-run-duration", "upgrade"
+PREEMPTION = "preemption"
+MAX_RUN = "max-run-duration"
+UPGRADE = "upgrade"
 _NODES = "/api/v1/nodes"
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 90
@@ -100,9 +102,9 @@ def _target(rehearsal: Rehearsal, node: str, pool: str) -> _Target:
         api = Api(Access(replica.kubeconfig))
         nodes = [item for item in api.get(_NODES)["items"] if is_simulated(item)]
         pools = Store(replica).pools()
-        found = [item for item in nodes if name_of(item) == node or _pool_of(item) == pool]
-        if found:
-            return _Target(replica, api, found, pools)
+        targets = [item for item in nodes if name_of(item) == node or _pool_of(item) == pool]
+        if targets:
+            return _Target(replica, api, targets, pools)
         known += pools if pool else map(name_of, nodes)
     if pool in known:
         raise RehearsalError(f"pool {pool} has no nodes now. {_keep_running(rehearsal)}")
@@ -132,14 +134,14 @@ def _pool_of(node: Object) -> str:
 
 
 def _require_possible(pool: Pool, how: str) -> None:
-    others = "Use --how failure or --how drain"
+    instead = "Use --how failure or --how drain"
     if how == PREEMPTION and not pool.spot:
-        raise RehearsalError(f"pool {pool.name} has no Spot nodes to preempt. {others}")
+        raise RehearsalError(f"pool {pool.name} has no Spot nodes to preempt. {instead}")
     if how == UPGRADE and (pool.flex_start or pool.queued):
         stay = "GKE drains no node of flex-start or queued provisioning for an upgrade"
-        raise RehearsalError(f"{stay}, as in pool {pool.name}. {others}")
+        raise RehearsalError(f"{stay}, as in pool {pool.name}. {instead}")
     if how == MAX_RUN and not pool.max_run_seconds:
-        raise RehearsalError(f"pool {pool.name} has no maximum run duration. {others}")
+        raise RehearsalError(f"pool {pool.name} has no maximum run duration. {instead}")
 
 
 def _disrupt(api: Api, node: Object, how: str) -> None:
@@ -155,10 +157,13 @@ def _disrupt(api: Api, node: Object, how: str) -> None:
 
 def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disruption:
     """Disrupt the nodes, and watch until the workloads run as before or nothing changes."""
-    api, at = target.api, now()
+    api = target.api
+    at = now()
     seen = Observation(api, target.pools)
-    waiting, leaving = deque(target.nodes), dict[str, Object]()
-    rollout, replaced = _Rollout.of(target, how), set[str]()
+    waiting = deque(target.nodes)
+    leaving = dict[str, Object]()
+    rollout = _Rollout.of(target, how)
+    replaced = set[str]()
     if rollout.is_blue_green:
         for node in target.nodes:
             _disrupt(api, node, BLUE)
@@ -166,7 +171,8 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
     while True:
         is_open = not (rollout.is_blue_green and leaving)
         while waiting and is_open and len(leaving) < rollout.at_once:
-            node, way = waiting.popleft(), DRAIN if how == UPGRADE else how
+            node = waiting.popleft()
+            way = DRAIN if how == UPGRADE else how
             if how == UPGRADE and len(leaving.keys() - replaced) >= rollout.new_first:
                 way = REPLACE
                 replaced.add(node["metadata"]["uid"])

@@ -57,10 +57,10 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
     try:
         if isinstance(document, Path):
             document = regular_files.read(document.expanduser())
-        mapping, *others = reading.documents(document, unique_keys=True) or [{}]
+        mapping, *more = reading.documents(document, unique_keys=True) or [{}]
     except ReadError as error:
         raise RehearsalError(f"{title} cannot be read: {error}") from None
-    if others or not isinstance(mapping, dict | None):
+    if more or not isinstance(mapping, dict | None):
         raise RehearsalError(f"{title} is not a mapping")
     return mapping or {}
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 15
 """The interval between the lines of a step in a log."""
-_FREE, _ALLOW = (
-    "Free some space",
-    "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are",
-)
+_FREE = "Free some space"
+_ALLOW = "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
 _FIXES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
     **dict.fromkeys((errno.EROFS, errno.EACCES), _ALLOW),

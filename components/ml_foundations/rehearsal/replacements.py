@@ -28,7 +28,8 @@ def replacements(old: DryRun, new: DryRun) -> dict[str, list[str]]:
         if urn not in old.resources:
             renewed.add(urn)
         elif urn not in replaced:
-            before, options = old.resources[urn][1], new.options[urn]
+            before = old.resources[urn][1]
+            options = new.options[urn]
             paths = [*_by_options(urn, old, new, replaced)]
             paths += _replaced(type_, before, _anew(inputs, options, renewed), options)
             if paths:

@@ -80,7 +80,8 @@ class Answers:
 
 def lack(live: Object, *found: Object) -> str:
     client: Any = Answers(*found)
-    return readiness.missing(client, live)
+    missing = readiness.missing(client, live)
+    return missing.reason if missing else ""
 
 
 def service(created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Object:

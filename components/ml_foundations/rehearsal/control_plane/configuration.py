@@ -69,8 +69,8 @@ def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:
     last_ports = ports(rehearsal)
     if not last_ports:
         return False
-    wanted = _configuration(rehearsal, tools, last_ports)
-    return read_text(config_file(rehearsal)) == wanted and _has_certificates(rehearsal)
+    current = _configuration(rehearsal, tools, last_ports)
+    return read_text(config_file(rehearsal)) == current and _has_certificates(rehearsal)
 
 
 def configure(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -107,9 +107,11 @@ def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, i
         if not port or not _becomes_free(port):
             port = next(candidates, None)
         if port is None:
-            ports = f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1}"
-            fix = "A rehearsal needs IPv4 on the loopback interface"
-            raise RehearsalError(f"{ports} is free. {fix}: ip address add 127.0.0.1/8 dev lo")
+            raise RehearsalError(
+                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} is "
+                "free. A rehearsal needs IPv4 on the loopback interface: ip address add "
+                "127.0.0.1/8 dev lo"
+            )
         chosen[name] = port
     return chosen
 

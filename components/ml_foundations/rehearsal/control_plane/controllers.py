@@ -35,9 +35,11 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 600
-_ESTABLISHED_SECONDS, _RETRY_SECONDS = 30, 0.1
+_ESTABLISHED_SECONDS = 30
+_RETRY_SECONDS = 0.1
 _TIMEOUT = f"--timeout={_READY_SECONDS}s"
-_CHART, _DEFINITIONS = "chart", "crds"
+_CHART = "chart"
+_DEFINITIONS = "crds"
 """What a group copies from the module: the chart, or the definitions if the chart is elsewhere."""
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _INSTALLED = ("CustomResourceDefinition", "Secret", *_WEBHOOKS)
@@ -48,10 +50,13 @@ _DEFAULT_CERTIFICATES = "k8s-webhook-server/serving-certs"
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """In the order of writing: a controller expects the key once it sees the certificate."""
 
-_VALUES, _CONFIG, _CERTIFICATES = "values.json", "config.yaml", "certificates"
+_VALUES = "values.json"
+_CONFIG = "config.yaml"
+_CERTIFICATES = "certificates"
 _CHART_CONFIG = "controller_manager_config.yaml"
 """The key of the configuration in the ConfigMap of a chart."""
-_PORTS, _PATHS = "ports.json", "paths.json"
+_PORTS = "ports.json"
+_PATHS = "paths.json"
 """The files of each controller, in its folder."""
 
 
@@ -123,7 +128,8 @@ def start(
     rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
 ) -> None:
     """Install and start a controller with the values of its chart, and wait until it is ready."""
-    build, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
+    build = toolchain.build(controller.group)
+    folder = _folder(rehearsal, controller)
     kubeconfig = rehearsal.kubeconfig
     command = [str(build / controller.name), f"--config={folder / _CONFIG}"]
     command.append(f"--kubeconfig={kubeconfig}")
@@ -192,10 +198,10 @@ def _installed(rehearsal: Rehearsal) -> list[Controller]:
 def _environment(rehearsal: Rehearsal, controller: Controller) -> dict[str, str]:
     """Return the environment of a controller. Its requests to pods go to the dashboards' server."""
     # Rehearsals must not share the folder in which a controller looks for its certificate.
-    own = {"TMPDIR": str(_folder(rehearsal, controller))}
+    settings = {"TMPDIR": str(_folder(rehearsal, controller))}
     if controller.asks_dashboards:
-        own["HTTP_PROXY"] = f"http://{LOOPBACK}:{dashboard_port(rehearsal)}"
-    return {**os.environ, **own}
+        settings["HTTP_PROXY"] = f"http://{LOOPBACK}:{dashboard_port(rehearsal)}"
+    return {**os.environ, **settings}
 
 
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:

@@ -74,7 +74,8 @@ class DryRun:
         """The declared resources as the proof judges them, each with what shows its cluster."""
         declared: list[Declared] = []
         for urn, resource in self.resources.items():
-            name, options = urn.rpartition("::")[2], self.options.get(urn, Options())
+            name = urn.rpartition("::")[2]
+            options = self.options.get(urn, Options())
             sources = sources_of(resource[0], options.sources)
             given = named(resource, name)
             declared.append(Declared(given, urn, name, options.provider, sources, options.parent))

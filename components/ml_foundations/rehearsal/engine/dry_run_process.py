@@ -76,7 +76,7 @@ def _options(request: Any) -> dict[str, Any]:
         else None,
         "provider": request.provider.rpartition("::")[0],
         "parent": "" if f"::{_STACK}::" in request.parent else request.parent,
-        "sources": {key: list(found.urns) for key, found in dependencies},
+        "sources": {key: list(dependency.urns) for key, dependency in dependencies},
     }
 
 
@@ -95,7 +95,8 @@ def main() -> None:
 
             Proof.judges = False
     sys.path[0] = request["folder"]
-    error, is_certain = "", False
+    error = ""
+    is_certain = False
 
     def program() -> None:
         runpy.run_path(request["program"], run_name="__main__")

@@ -77,8 +77,8 @@ def install_language_host(rehearsal: Rehearsal, tools: Tools) -> None:
     """Install the Python language host as the only version in the engine's plugin folder."""
     plugins = rehearsal.pulumi_home / "plugins"
     folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
-    for other in set(plugins.glob("language-python-v*")) - {folder}:
-        shutil.rmtree(other)
+    for outdated in set(plugins.glob("language-python-v*")) - {folder}:
+        shutil.rmtree(outdated)
     # Programs inherit this environment: PYTHONPATH stays the user's, and with -P no module of the
     # user's folder replaces one of this package.
     path = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r})"
@@ -112,8 +112,8 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         console().print(f"using your plugin {plugin.name}, which {_REACHES.get(name, default)}")
     if _KUBERNETES in allowed:
         _install_gate(rehearsal)
-    elif (own := _plugins_folder() / f"resource-kubernetes-{asked.get(_KUBERNETES)}").is_dir():
-        console().print(f"{own.name} is installed. To use it: up --official-kubernetes-plugin")
+    elif (official := _plugins_folder() / f"resource-kubernetes-{asked.get(_KUBERNETES)}").is_dir():
+        console().print(f"{official.name} is installed. To use it: up --official-kubernetes-plugin")
     # The engine asks for this plugin if a program uses pulumi.dynamic, which no package names.
     dynamic = f'exec {shlex.quote(str(python))} -u -m pulumi.dynamic "$@"\n'
     _write_script(_plugin_file(rehearsal, "pulumi-python"), dynamic)
@@ -165,7 +165,8 @@ def _plugins_folder() -> Path:
 
 def _users_plugin(package: str, asked: Mapping[str, str]) -> Path:
     """Return the folder of the user's plugin: of the version that is asked for, or the newest."""
-    folder, prefix = _plugins_folder(), f"resource-{package}-v"
+    folder = _plugins_folder()
+    prefix = f"resource-{package}-v"
     plugins = list(filter(Path.is_dir, folder.glob(f"{prefix}*")))
     if not plugins:
         fix = f"Install it: pulumi plugin install resource {package}"

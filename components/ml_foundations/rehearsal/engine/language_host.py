@@ -203,7 +203,8 @@ def required_packages(folders: Iterable[Path]) -> list[Any]:
             if plugin.get("resource"):
                 version = (plugin.get("version") or _version(path)).removeprefix("v")
                 package = plugin_pb2.PackageDependency(name=plugin["name"], kind="resource")
-                package.version, package.server = f"v{version}", plugin.get("server", "")
+                package.version = f"v{version}"
+                package.server = plugin.get("server", "")
                 packages.append(package)
     return packages
 
@@ -211,8 +212,8 @@ def required_packages(folders: Iterable[Path]) -> list[Any]:
 def _version(plugin_file: Path) -> str:
     """Return the version of the distribution of an SDK, which has the name of the SDK's module."""
     folder = plugin_file.parent
-    found = importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)])
-    return next(iter(found)).version
+    distributions = importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)])
+    return next(iter(distributions)).version
 
 
 def _run_arguments(request: Any, engine: str) -> list[str]:

@@ -27,7 +27,9 @@ class PulumiOutput:
     def add(self, line: str) -> str:
         """Add a line; return the progress that it shows, or nothing."""
         if phase := _PHASE.match(line):
-            self._is_update, self._in_steps, self._sections = phase[1] == "Updating", True, []
+            self._is_update = phase[1] == "Updating"
+            self._in_steps = True
+            self._sections = []
             self.planned = self.planned if self._is_update else 0
             return UPDATE_BEGINS if self._is_update else "previews"
         if self._in_steps and (not line.strip() or line[0] in " @"):

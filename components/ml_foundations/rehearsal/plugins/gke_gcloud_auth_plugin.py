@@ -29,7 +29,8 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
 
 def main() -> None:
     """Print the credential; on failure, print the reason on standard error."""
-    rehearsal, exec_info = Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", "")
+    rehearsal = Rehearsal.of_this_process()
+    exec_info = os.environ.get("KUBERNETES_EXEC_INFO", "")
     try:
         print(json.dumps(credential(rehearsal, exec_info)))
     except (RehearsalError, OSError) as error:

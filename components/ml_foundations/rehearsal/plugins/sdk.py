@@ -120,8 +120,8 @@ class Sdk:
     def _block_errors(self, block: str, value: Any, path: str) -> InputErrors:
         is_list = isinstance(value, list)
         if block.endswith("[]") != is_list:
-            wanted = "a single block, not a list or a value" if is_list else "a list of blocks"
-            return [(path, f"must be {wanted}")]
+            expected = "a single block, not a list or a value" if is_list else "a list of blocks"
+            return [(path, f"must be {expected}")]
         errors: InputErrors = []
         for index, item in enumerate(value if is_list else [value]):
             item_path = f"{path}[{index}]" if is_list else path

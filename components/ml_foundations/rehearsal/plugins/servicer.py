@@ -94,7 +94,8 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
 
     def Create(self, request: Any, context: Any) -> Any:
         inputs = request.properties
-        resource, new = _resource(request), self._read(inputs)
+        resource = _resource(request)
+        new = self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, None, new)
             return messages.CreateResponse(properties=_struct(outputs, inputs))
@@ -102,8 +103,10 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         return messages.CreateResponse(id=state.id, properties=_struct(state.outputs, inputs))
 
     def Update(self, request: Any, context: Any) -> Any:
-        inputs, old = request.news, self._state(request, request.old_inputs, request.olds)
-        resource, new = _resource(request), self._read(inputs)
+        inputs = request.news
+        old = self._state(request, request.old_inputs, request.olds)
+        resource = _resource(request)
+        new = self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:

@@ -106,14 +106,14 @@ class Report:
 def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
     report, *reports = map(_read_replica, rehearsal.replicas)
-    for other in reports:
-        report.pools.extend(other.pools)
-        report.workloads.extend(other.workloads)
-        report.quotas.extend(other.quotas)
-        report.recorded.extend(other.recorded)
-        report.calls.extend(other.calls)
-        report.purchases.extend(other.purchases)
-        report.seen.extend(other.seen)
+    for replica in reports:
+        report.pools.extend(replica.pools)
+        report.workloads.extend(replica.workloads)
+        report.quotas.extend(replica.quotas)
+        report.recorded.extend(replica.recorded)
+        report.calls.extend(replica.calls)
+        report.purchases.extend(replica.purchases)
+        report.seen.extend(replica.seen)
     last = disruptions.last(rehearsal)
     return replace(report, to_replace=_to_replace(rehearsal), disruption=last)
 
@@ -131,7 +131,8 @@ def _to_replace(rehearsal: Rehearsal) -> list[str]:
 
 
 def _read_replica(rehearsal: Rehearsal) -> Report:
-    api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
+    api = Api(Access(rehearsal.kubeconfig))
+    store = Store(rehearsal)
     declared = store.pools()
     nodes = api.get("/api/v1/nodes")["items"]
     pods = api.get("/api/v1/pods", labelSelector=OTHERS)["items"]
@@ -220,7 +221,8 @@ def _quotas(rehearsal: Rehearsal, api: Api) -> list[Quota]:
     for item in workloads.of_users(api.get("/api/v1/resourcequotas")["items"]):
         # The controller manager writes the status of a new quota a moment later.
         hard = section(item, "status", "hard") or section(item, "spec", "hard")
-        namespace, used = within(rehearsal, namespace_of(item)), section(item, "status", "used")
+        namespace = within(rehearsal, namespace_of(item))
+        used = section(item, "status", "used")
         quotas.append(Quota(namespace, name_of(item), dict(hard), dict(used)))
     return quotas
 

@@ -50,7 +50,9 @@ def _filled_in(state: Mapping[str, Any], *, has_children: bool) -> Mapping[str, 
 def _judged(states: Iterable[Mapping[str, Any]]) -> list[Declared]:
     resources: list[Declared] = []
     for state in states:
-        type_, urn, parent = state["type"], state.get("urn", ""), state.get("parent", "")
+        type_ = state["type"]
+        urn = state.get("urn", "")
+        parent = state.get("parent", "")
         # The events of a preview do not show what an input depends on.
         sources = state.get("propertyDependencies")
         item = Declared(

@@ -107,7 +107,8 @@ class Observation:
     """The nodes and pods of a replica, compared with those before a disruption."""
 
     def __init__(self, api: Api, pools: Mapping[str, Pool]) -> None:
-        self._api, self._pools = api, pools
+        self._api = api
+        self._pools = pools
         self._read()
         self.began = self.time
         self._restarts = _restarts(api)
@@ -140,7 +141,8 @@ class Observation:
 
     def update(self) -> bool:
         """Read them again. Return whether a node, or the pods of a workload, have changed."""
-        last_time, last_state = self.time, (self._running, set(self.nodes))
+        last_time = self.time
+        last_state = (self._running, set(self.nodes))
         live = {uid for uid, phase in self._phases.items() if phase == "Running"}
         self._read()
         self._ended |= live - self._phases.keys()
@@ -188,7 +190,8 @@ class Observation:
     def _count_idle(self, seconds: float) -> None:
         """Count the GPUs that incomplete workloads had or have, on nodes that exist."""
         by_name = {name_of(node): node for node in self.nodes.values()}
-        incomplete, idle = set(self._incomplete()), 0
+        incomplete = set(self._incomplete())
+        idle = 0
         for (workload, name), held in (self._nodes_before | self._held).items():
             if workload in incomplete and held and name in by_name:
                 idle += held
@@ -210,10 +213,12 @@ class Observation:
         """Yield the most work that each disrupted training loses since its last checkpoint."""
         disrupted = set(map(self._workloads.get, self._ended))
         for workload, seconds in _checkpoint_seconds(self._api).items():
-            held, usd = 0, 0.0
+            held = 0
+            usd = 0.0
             for (name, node), count in self._nodes_before.items():
                 if name == workload:
-                    held, usd = held + count, usd + self._prices[node] * count * seconds / 3600
+                    held = held + count
+                    usd = usd + self._prices[node] * count * seconds / 3600
             if workload in disrupted and held:
                 times = max(1, restarts[workload])
                 lost = f"at most {seconds * times} s of {number(held, 'GPU')}"
@@ -226,7 +231,9 @@ class Observation:
         for workload in self._before:
             old = {node for name, node in self._nodes_before if name == workload}
             new = {node for name, node in self._held if name == workload}
-            left, joined, kept = sorted(old - new), sorted(new - old), len(old & new)
+            left = sorted(old - new)
+            joined = sorted(new - old)
+            kept = len(old & new)
             if left and joined:
                 stayed = f", and stayed on {number(kept, 'other node')}" if kept else ""
                 yield f"{workload} moved from {names(left)} to {names(joined)}{stayed}"
@@ -242,7 +249,8 @@ def workload_of(pod: Manifest) -> str:
         # A group restarts as a whole, and the other groups go on.
         return f"LeaderWorkerSet {namespace}/{pod_labels[labels.LWS_NAME]} (group {group})"
     owner = next(iter(items(pod["metadata"], "ownerReferences")), {})
-    kind, name = owner.get("kind", "Pod"), owner.get("name", name_of(pod))
+    kind = owner.get("kind", "Pod")
+    name = owner.get("name", name_of(pod))
     if kind == "ReplicaSet" and labels.TEMPLATE_HASH in pod_labels:
         return f"Deployment {namespace}/{name.rpartition('-')[0]}"
     return f"{kind} {namespace}/{name}"
@@ -259,12 +267,12 @@ def _restarts(api: Api) -> Counter[str]:
 
 def _checkpoint_seconds(api: Api) -> dict[str, int]:
     """Return the seconds between the checkpoints of each training that declares them."""
-    found: dict[str, int] = {}
+    seconds_by_training: dict[str, int] = {}
     for path, kind in _TRAININGS.items():
         for item in existing(api, path):
             if seconds := annotations_of(item).get(labels.CHECKPOINT_SECONDS):
-                found[f"{kind} {namespace_of(item)}/{name_of(item)}"] = int(seconds)
-    return found
+                seconds_by_training[f"{kind} {namespace_of(item)}/{name_of(item)}"] = int(seconds)
+    return seconds_by_training
 
 
 def _reports(events: Iterable[Object], since: str) -> list[str]:

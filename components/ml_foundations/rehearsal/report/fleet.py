@@ -93,9 +93,9 @@ def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
 def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
     """Return the report with the proof's errors and what ``pulumi destroy`` would keep."""
     verdicts = judge_stack(rehearsal)
-    found = errors(verdicts, rehearsal)
-    refuted = tuple(filter(partial(_is_refuted, report), found))
-    remaining = tuple(finding for finding in found if finding not in refuted)
+    findings = errors(verdicts, rehearsal)
+    refuted = tuple(filter(partial(_is_refuted, report), findings))
+    remaining = tuple(finding for finding in findings if finding not in refuted)
     return replace(report, retained=verdicts.retained, errors=remaining, refuted=refuted)
 
 

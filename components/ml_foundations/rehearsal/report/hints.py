@@ -68,7 +68,8 @@ def _edits(rehearsal: Rehearsal) -> list[str]:
     replicas, most = _REPLICAS.search(file.read_text()), _MOST.search(file.read_text())
     if not replicas:
         return []
-    path, up = shlex.quote(os.path.relpath(file)), rehearsal.command("up")
+    path = shlex.quote(os.path.relpath(file))
+    up = rehearsal.command("up")
 
     def edit(count: int, bound: str = "") -> str:
         script = f"s/ replicas: [0-9]*/ replicas: {count}/"

@@ -77,7 +77,8 @@ def _quota(quota: Quota) -> dict[str, Any]:
     """Return a quota with the percentage that is used of each resource; None if it allows none."""
     rows: list[dict[str, Any]] = []
     for resource, hard in sorted(quota.hard.items()):
-        used, limit = quota.used.get(resource, "0"), parse_quantity(hard)
+        used = quota.used.get(resource, "0")
+        limit = parse_quantity(hard)
         share = float(parse_quantity(used) / limit * 100) if limit else None
         rows.append({"resource": resource, "used": used, "hard": hard, "share": share})
     return {"title": f"{quota.namespace}/{quota.name}", "rows": rows}

@@ -76,9 +76,9 @@ def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:
     """Return the node labels of the flavors of each queue, by its namespace and name, in order."""
     flavors = by_name(existing(api, f"{_KUEUE}/resourceflavors"))
     queues = by_name(existing(api, f"{_KUEUE}/clusterqueues"))
-    found: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    by_queue: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for local in existing(api, f"{_KUEUE}/localqueues"):
-        ordered = found[local["metadata"]["namespace"], local["metadata"]["name"]] = []
+        ordered = by_queue[local["metadata"]["namespace"], local["metadata"]["name"]] = []
         queue = queues.get(local["spec"]["clusterQueue"], {})
         for group in items(section(queue, "spec"), "resourceGroups"):
             for flavor in group["flavors"]:
@@ -86,7 +86,7 @@ def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:
                 # The flavor of CPU and memory selects no nodes.
                 if spec.get("nodeLabels"):
                     ordered.append(spec["nodeLabels"])
-    return found
+    return by_queue
 
 
 def _price(pool: Pool) -> Decimal | None:

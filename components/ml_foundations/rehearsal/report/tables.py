@@ -71,8 +71,8 @@ def show_access(
 def leftover_lines(commands: Mapping[str, str]) -> list[str]:
     """Return the commands that find what GKE's controllers made and left, each with what it is."""
     lines = [f"  {command}  # {what}" for command, what in commands.items()]
-    found = "GKE's controllers make more in the project. After pulumi destroy, look for the rest:"
-    return [found, *lines] if lines else []
+    title = "GKE's controllers make more in the project. After pulumi destroy, look for the rest:"
+    return [title, *lines] if lines else []
 
 
 def finding_line(finding: Finding) -> str:
@@ -195,7 +195,8 @@ def _cells(*parts: str) -> list[Text]:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    table.box, table.pad_edge = None, False
+    table.box = None
+    table.pad_edge = False
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

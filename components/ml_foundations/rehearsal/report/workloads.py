@@ -154,12 +154,14 @@ class _Observations:
 
     def _last_warning(self, item: Object, *codes: str) -> str:
         """Return the last warning about an object. A later one of ``codes`` has precedence."""
-        message, precedence = "", -1
+        message = ""
+        precedence = -1
         for event in self.warnings(namespace_of(item)):
             if event["reason"] in codes and is_about(event["involvedObject"], item):
                 index = codes.index(event["reason"])
                 if index >= precedence:
-                    message, precedence = event["message"], index
+                    message = event["message"]
+                    precedence = index
         return message
 
     def suspended(self, workload: Object) -> tuple[str, str]:
@@ -231,7 +233,8 @@ def _nodes_of_jobs(owner: Object, seen: _Observations) -> list[str]:
 
 
 def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
-    status, replicas = item["status"], item["spec"]["replicas"]
+    status = item["status"]
+    replicas = item["spec"]["replicas"]
     if replicas:  # at 0, an autoscaler is switched off
         replicas = max(replicas, seen.fewest.get((namespace_of(item), kind, name_of(item)), 0))
     ready = status.get("readyReplicas", 0)
@@ -307,7 +310,8 @@ def _is_observed(item: Object) -> bool:
 
 
 def _pod(pod: Object, seen: _Observations) -> Workload:
-    node, phase = pod["spec"].get("nodeName"), pod["status"]["phase"]
+    node = pod["spec"].get("nodeName")
+    phase = pod["status"]["phase"]
     state = "Completed" if phase == "Succeeded" else phase
     return _row("Pod", pod, state, [node] if node else [], seen.why_not_running(pod))
 

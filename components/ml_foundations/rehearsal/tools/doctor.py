@@ -21,7 +21,7 @@ def doctor() -> None:
     show(f"{'go':<24} {'':<8} {go}, used for building only")
     missing = toolchain.missing()
     for group in GROUPS.values():
-        is_needed = any(group.source == other.source for other in missing)
+        is_needed = any(group.source == needed.source for needed in missing)
         for name, state in _states(group, is_needed):
             show(f"{name:<24} {_version(group, name):<8} {state}")
     if missing:
@@ -39,12 +39,12 @@ def fetch(args: argparse.Namespace) -> None:
             "tools fetch: publishers have no binaries for this machine. Add --arch amd64 or "
             "--arch arm64"
         )
-    wanted: list[Release] = []
+    files: list[Release] = []
     for group in GROUPS.values():
-        wanted += releases.of_group(group, arch)
-    downloads.fill_mirror(wanted, args.to)
+        files += releases.of_group(group, arch)
+    downloads.fill_mirror(files, args.to)
     console().print(
-        f"{number(len(wanted), 'file')} in {args.to}. Serve the folder, then set "
+        f"{number(len(files), 'file')} in {args.to}. Serve the folder, then set "
         "ML_FOUNDATIONS_MIRROR to its address"
     )
 

@@ -158,7 +158,7 @@ _FIX = (
 )
 
 
-def download(wanted: Sequence[Release]) -> dict[str, str]:
+def download(requested: Sequence[Release]) -> dict[str, str]:
     """Download releases to the cache. Return the servers that have not sent theirs, and why.
 
     Raises:
@@ -166,7 +166,7 @@ def download(wanted: Sequence[Release]) -> dict[str, str]:
     """
     folder = cache_dir() / "downloads"
     with locked(folder, "downloads", "another command is downloading the tools"):
-        missing = [release for release in wanted if not is_verified(release.target)]
+        missing = [release for release in requested if not is_verified(release.target)]
         if not missing:
             return {}
         fix = "Free some, or set XDG_CACHE_HOME to a folder on a larger disk"
@@ -178,19 +178,19 @@ def download(wanted: Sequence[Release]) -> dict[str, str]:
         return _run(transfers)
 
 
-def fill_mirror(wanted: Sequence[Release], folder: Path) -> None:
+def fill_mirror(requested: Sequence[Release], folder: Path) -> None:
     """Download releases to a folder, in the layout of a mirror.
 
     Raises:
         RehearsalError: a server cannot be reached, or a checksum is wrong.
     """
     transfers: list[_Transfer] = []
-    for release in wanted:
+    for release in requested:
         path = folder / release.path
         path.parent.mkdir(parents=True, exist_ok=True)
         if not (path.exists() and fingerprint(path) == release.sha256):
             part = path.with_name(f"{path.name}.part")
-            transfers.append(_Transfer(release, part, lambda each: _keep(each, folder)))
+            transfers.append(_Transfer(release, part, lambda transfer: _keep(transfer, folder)))
     if unavailable := _run(transfers):
         raise RehearsalError(f"{sentence(unavailable)}. Check the network, then run it again")
 

@@ -84,10 +84,10 @@ def _download(groups: list[Group]) -> None:
     """Download the tools of groups that publishers have. What they do not send is built."""
     if not groups or way() in ("build", "path"):
         return
-    wanted: list[Release] = []
+    needed: list[Release] = []
     for group in groups:
-        wanted += filter(lambda release: group.lacks(release.name), releases.of_group(group))
-    unavailable = downloads.download(wanted)
+        needed += filter(lambda release: group.lacks(release.name), releases.of_group(group))
+    unavailable = downloads.download(needed)
     if unavailable and not way():
         minutes = sum(group.minutes for group in missing())
         console().print(

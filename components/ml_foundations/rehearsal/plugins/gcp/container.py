@@ -28,7 +28,8 @@ def cluster_id(inputs: Inputs, location: GcpLocation) -> str:
 
 def parent_id(inputs: Inputs, location: GcpLocation) -> str:
     """Return the id of the cluster of a node pool."""
-    project, cluster = location.project_of(inputs), inputs["cluster"].rpartition("/")[2]
+    project = location.project_of(inputs)
+    cluster = inputs["cluster"].rpartition("/")[2]
     return f"projects/{project}/locations/{location.location_of(inputs)}/clusters/{cluster}"
 
 
@@ -56,7 +57,9 @@ def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentia
     # The replica's API server has one address, for which every kind of endpoint stands.
     address = api_server.server.removeprefix("https://")
     endpoints = {"privateEndpoint": address, "publicEndpoint": address}
-    project, place, name = location.project_of(inputs), location.location_of(inputs), inputs["name"]
+    project = location.project_of(inputs)
+    place = location.location_of(inputs)
+    name = inputs["name"]
     identity = cluster_id(inputs, location)
     labels = {**(inputs.get("resourceLabels") or {}), "goog-pulumi-provisioned": "true"}
     zones = inputs.get("nodeLocations") or locations.default_zones(place)

@@ -52,9 +52,9 @@ def invoke(
             if result.get("users") is not None:
                 result["users"] = ",".join(result["users"])
             return result
-    wanted = ", ".join(f"{key} {value}" for key, value in arguments.items())
+    criteria = ", ".join(f"{key} {value}" for key, value in arguments.items())
     scope = "a rehearsal finds what the stack declares, and a project's default network"
-    raise not_found(f"{kind} with {wanted}; {scope}")
+    raise not_found(f"{kind} with {criteria}; {scope}")
 
 
 def _has(resource: Inputs, key: str, value: Any) -> bool:
@@ -128,7 +128,8 @@ def _project_facts(
 
 def _registry(arguments: Inputs, location: GcpLocation) -> dict[str, Any]:
     """Return the URLs of a Container Registry, and of an image in it."""
-    project, region = location.project_of(arguments), arguments.get("region")
+    project = location.project_of(arguments)
+    region = arguments.get("region")
     host = f"{region}.gcr.io" if region else "gcr.io"
     repository = f"{host}/{project.replace(':', '/')}"
     image = f"{repository}/{arguments.get('name')}"

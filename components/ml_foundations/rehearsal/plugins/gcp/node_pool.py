@@ -125,7 +125,8 @@ def _check_queued(inputs: Inputs) -> None:
 def _check_reservation(config: Inputs) -> None:
     """Refuse a reservation that nodes cannot consume."""
     affinity = config.get("reservationAffinity") or {}
-    kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
+    kind = affinity.get("consumeReservationType")
+    names = affinity.get("values") or []
     _check_choice("consume_reservation_type", kind, _RESERVATION_TYPES)
     is_temporary = config.get("spot") or config.get("flexStart")
     if is_temporary and kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION"):
@@ -143,7 +144,8 @@ def _check_gpu(config: Inputs, machine: MachineType) -> None:
     if len(accelerators) > 1:
         raise bad_request("A node pool can have one type of accelerator")
     accelerator = accelerators[0]
-    kind, count = accelerator["type"], int(accelerator["count"])
+    kind = accelerator["type"]
+    count = int(accelerator["count"])
     model = machine_types.gpu_model(kind, config.get("labels") or {})
     if model is None:
         by_labels = f"by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
@@ -165,8 +167,8 @@ def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
         return
     fixed = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
     has = f"{' or '.join(map(str, allowed))} of this type" if allowed else fixed
-    wanted = f"{count} accelerators of type {kind}"
-    raise bad_request(f"Machine type {machine.name} cannot have {wanted}: it has {has}")
+    requested = f"{count} accelerators of type {kind}"
+    raise bad_request(f"Machine type {machine.name} cannot have {requested}: it has {has}")
 
 
 def _check_choice(field: str, value: str | None, allowed: tuple[str, ...]) -> None:

@@ -58,7 +58,8 @@ class GcpProvider(Provider):
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """Return the result of a function, which reads the resources of the rehearsal."""
-        inputs, token = _declared(arguments), self._rehearsal.token
+        inputs = _declared(arguments)
+        token = self._rehearsal.token
         return functions.invoke(function, inputs, self._location, self._list_resources, token)
 
     def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
@@ -261,7 +262,9 @@ class GcpProvider(Provider):
         self._wait(resource, rehearsal, drained, lambda: not _nodes(rehearsal, name))
 
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
-        inputs, token, location = _declared(new), resource.type, self._location
+        inputs = _declared(new)
+        token = resource.type
+        location = self._location
         try:
             identity = old.id if old else recorded.identity(token, inputs, location, resource.urn)
             outputs = recorded.outputs(token, inputs, location, identity)
@@ -334,7 +337,8 @@ class GcpProvider(Provider):
 
 def _nodes(rehearsal: Rehearsal, pool: str) -> list[Object]:
     """Return the simulated nodes of a pool: imported nodes may be of a pool of that name, too."""
-    api, selector = Api(Access(rehearsal.kubeconfig)), f"{labels.GKE_NODE_POOL}={pool}"
+    api = Api(Access(rehearsal.kubeconfig))
+    selector = f"{labels.GKE_NODE_POOL}={pool}"
     pool_nodes = api.get("/api/v1/nodes", labelSelector=selector)["items"]
     return list(filter(nodes.is_simulated, pool_nodes))
 
@@ -349,7 +353,7 @@ def _refuse_existing(resource: Resource, identity: str, existing: Mapping[str, A
 
 def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
     """Return whether GKE taints a new GPU pool: if the cluster has a pool without GPUs."""
-    existing = [other for other in pools if other.cluster_id == pool.cluster_id]
+    existing = [member for member in pools if member.cluster_id == pool.cluster_id]
     return node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, existing))
 
 
@@ -376,9 +380,11 @@ def replaced(
     token: str, changes: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[str]:
     """Return the paths that are below, or whose value contains, a property that replaces."""
-    roots, replaces = recorded.replaced_for(token), list[str]()
+    roots = recorded.replaced_for(token)
+    replaces = list[str]()
     for path in changes:
-        value, plain_path = value_at(after, path) or value_at(before, path), _INDEX.sub("", path)
+        value = value_at(after, path) or value_at(before, path)
+        plain_path = _INDEX.sub("", path)
         contains_root = bool(value) and any(is_below(root, [plain_path]) for root in roots)
         if is_below(plain_path, roots) or contains_root:
             replaces.append(path)

@@ -18,7 +18,8 @@ from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.protocol.values import Secret
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
-NETWORK, SUBNETWORK = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
+NETWORK = "gcp:compute/network:Network"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 
 _SERVICE = "gcp:projects/service:Service"
 _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
@@ -138,7 +139,8 @@ def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str
 
 def outputs(token: str, inputs: Inputs, location: GcpLocation, identity: str) -> dict[str, Any]:
     """Return the outputs of a resource: its inputs, defaults, and what Google computes."""
-    values, kind = _values(token, inputs, location), GCP[token]
+    values = _values(token, inputs, location)
+    kind = GCP[token]
     facts = _Facts(token, identity, values)
     properties = {key: values[key] for key in sorted(_LOCATION & kind.outputs) if values.get(key)}
     if token.endswith((":Address", ":GlobalAddress")):
@@ -206,7 +208,8 @@ def _id_fields(token: str) -> set[str]:
 
 def _id_inputs(token: str) -> set[str]:
     """Return the inputs that are part of an id."""
-    kind, fields = GCP[token], _id_fields(token)
+    kind = GCP[token]
+    fields = _id_fields(token)
     if _is_iam(token):
         return ({*kind.required, *_LOCATION, "name", "condition"} & kind.inputs) - _GRANTED
     if fields and fields <= kind.inputs | _LOCATION:

@@ -75,7 +75,7 @@ def unmet_conditions(live: Object) -> list[str] | None:
     value = annotation(live, _WAIT_FOR)
     if not value:
         return None
-    return [wanted.string for wanted in _conditions(value) if not _is_met(live, wanted)]
+    return [expected.string for expected in _conditions(value) if not _is_met(live, expected)]
 
 
 def _conditions(text: str) -> list[re.Match[str]]:
@@ -95,9 +95,9 @@ def _conditions(text: str) -> list[re.Match[str]]:
     return conditions
 
 
-def _is_met(live: Object, wanted: re.Match[str]) -> bool:
-    path, value = wanted["path"], wanted["value"]
-    if wanted.re is _CONDITION:
+def _is_met(live: Object, expected: re.Match[str]) -> bool:
+    path, value = expected["path"], expected["value"]
+    if expected.re is _CONDITION:
         return condition(live, path).get("status") == (value or "True")
     actual: Any = live
     for step in _STEP.finditer(path):

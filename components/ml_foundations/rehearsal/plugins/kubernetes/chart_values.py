@@ -59,7 +59,7 @@ def _keys(values: Mapping[str, Any], known: set[str], prefix: str = "") -> Itera
     """Yield the dotted keys of the values, as deep as the chart's own keys go."""
     for name, value in values.items():
         key = f"{prefix}{name}"
-        has_below = any(other.startswith(f"{key}.") for other in known)
+        has_below = any(chart_key.startswith(f"{key}.") for chart_key in known)
         if isinstance(value, Mapping) and has_below:
             yield from _keys(value, known, f"{key}.")
         else:

@@ -80,7 +80,7 @@ class Client:
         """Let server-side apply own, and so remove, the fields of a creation or of kubectl."""
         taken, applied, other_entries = list[Object](), list[Object](), list[Object]()
         for entry in _managed_fields(live):
-            if any(_is_by(entry, *other) for other in _REPLACED_MANAGERS):
+            if any(_is_by(entry, *identity) for identity in _REPLACED_MANAGERS):
                 taken.append(entry)
             elif (entry["manager"], entry["operation"]) == (manager, "Apply"):
                 applied.append(entry)

@@ -149,7 +149,8 @@ class Helm:
         self._refuse_unknown_values(inputs)
         name = str(inputs["name"])
         if obstacle := self._fetch_obstacle(inputs):
-            resource, missing = Resource("", "", name), "is only recorded, its objects are missing"
+            resource = Resource("", "", name)
+            missing = "is only recorded, its objects are missing"
             text = f"the chart {_chart_name(inputs)} {missing}: {obstacle}"
             self._provider.log(resource, "warning", text)
             self._record(inputs, resource, instead=obstacle, suffix=_CHART)
@@ -172,7 +173,8 @@ class Helm:
 
     def _start_controller(self, resource: Resource, inputs: Properties) -> None:
         """Start the controller that runs as a process in place of a chart."""
-        rehearsal, chart = self._settings.replica, _chart_name(inputs)
+        rehearsal = self._settings.replica
+        chart = _chart_name(inputs)
         if chart in _CONTROLLERS and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts next to the control plane")
             values: dict[str, Any] = {}
@@ -261,7 +263,8 @@ class Helm:
 
     def _chart_arguments(self, inputs: Properties) -> list[str]:
         """Return Helm's arguments for a chart; log in first if its repository has a password."""
-        chart, repository = str(inputs["chart"]), dict(inputs.get("repositoryOpts") or {})
+        chart = str(inputs["chart"])
+        repository = dict(inputs.get("repositoryOpts") or {})
         if password := repository.pop("password", None):
             user = ["--username", str(repository.pop("username", "")), "--password-stdin"]
             files = _options(("caFile", "certFile", "keyFile"), repository)
@@ -271,7 +274,8 @@ class Helm:
                 home = str(repository["repo"])
                 alias = f"program-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
                 login = ["repo", "add", alias, home, "--force-update"]
-                chart, repository = f"{alias}/{chart}", {}
+                chart = f"{alias}/{chart}"
+                repository = {}
             self._helm(*login, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
         return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
@@ -331,7 +335,8 @@ class Helm:
         status: dict[str, Any] = {"name": name, "namespace": namespace}
         last = _last_revision(self._settings.client, namespace, name) if is_installed else None
         if last is None:
-            chart, version = _chart_name(inputs), inputs.get("version")
+            chart = _chart_name(inputs)
+            version = inputs.get("version")
             status |= {"chart": chart, "version": version, "status": "recorded"}
             return inputs | {"status": status, "resourceNames": {}}
         release = operator.unpacked(last)

@@ -38,7 +38,8 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a Secret with its stringData in its data; any other object as it is."""
     # The official plugin compares them in this form (normalizeSecret in clients/unstructured.go).
     # Before the update, either may be unknown as a whole.
-    texts, data = obj.get("stringData"), obj.get("data") or {}
+    texts = obj.get("stringData")
+    data = obj.get("data") or {}
     is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")
     if not is_secret or not isinstance(texts, Mapping) or not isinstance(data, Mapping):
         return obj
@@ -60,7 +61,7 @@ def removal(api_version: str, kind: str) -> str:
     return ""
 
 
-def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
+def keep_live(applied: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
     """Change the object to apply so that the ignored paths keep their live values.
 
     A field that only other managers own is omitted, so that this manager's apply does not own it.
@@ -69,7 +70,7 @@ def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str
     """
     for path in ignored:
         parent, _, last = path.rpartition(".")
-        target, source = value_at(wanted, parent), value_at(live, parent)
+        target, source = value_at(applied, parent), value_at(live, parent)
         is_in_maps = isinstance(target, dict) and isinstance(source, dict) and "[" not in path
         if not is_in_maps or last not in source:
             continue

@@ -189,8 +189,9 @@ class KubernetesProvider(Provider):
                 inputs = objects.as_declared(objects.as_stored(old.inputs), live)
                 lack = missing_at_refresh(self._client, live)
             else:
-                inputs, lack = without_nulls(objects.content_of(live)), ""
-        return _state(live, inputs, [f"{objects.title(live)}: {lack}"] if lack else [])
+                inputs = without_nulls(objects.content_of(live))
+                lack = None
+        return _state(live, inputs, [f"{objects.title(live)}: {lack.reason}"] if lack else [])
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete the object with all objects that it owns, and wait until it is gone."""
@@ -269,35 +270,36 @@ class KubernetesProvider(Provider):
         self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False
     ) -> Object:
         """Create an object, or apply the new inputs to the existing one."""
-        wanted = self._located(new, old)
-        manager, is_patch = _field_manager(resource, wanted), _is_patch(resource)
-        force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
+        applied = self._located(new, old)
+        manager = _field_manager(resource, applied)
+        is_patch = _is_patch(resource)
+        force = annotations.is_set(applied, annotations.FORCE) or self._settings.forces
         if old is None:
             # A preview takes nothing over: an object to be replaced exists, and may be immutable.
             marker = _uncertain_create_marker(resource)
             takes_over = not dry_run and (self._settings.upserts or marker.exists())
             if takes_over or is_patch:
-                return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
-            return self._client.create(wanted, dry_run=dry_run)
-        live = self._client.get(wanted)
+                return self._client.apply(applied, manager, dry_run=dry_run, force=force or dry_run)
+            return self._client.create(applied, dry_run=dry_run)
+        live = self._client.get(applied)
         if live is None:
             fix = "Run pulumi refresh, then try again"
-            raise ApiError(404, f"{objects.title(wanted)} is gone. {fix}")
+            raise ApiError(404, f"{objects.title(applied)} is gone. {fix}")
         # The order of these cases is that of updateResource of pulumi-kubernetes,
         # provider/pkg/await/await.go.
-        if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
-            return self._client.replace(wanted, live, dry_run=dry_run)
+        if group_kind(applied) == "CustomResourceDefinition.apiextensions.k8s.io":
+            return self._client.replace(applied, live, dry_run=dry_run)
         if not self._settings.applies_server_side:
-            objects.keep_live(wanted, live, resource.ignore)
-            patch = differences.merge_patch(self._located(old.inputs, old), wanted)
+            objects.keep_live(applied, live, resource.ignore)
+            patch = differences.merge_patch(self._located(old.inputs, old), applied)
             return self._client.merge(patch, live, dry_run=dry_run)
         # The first update takes over the creation's fields. A preview does not, and needs force.
         is_first_update = not is_patch and self._client.is_as_created(live)
         if not dry_run and not is_patch:
             live = self._client.take_fields(live, manager)
-        objects.keep_live(wanted, live, resource.ignore, manager)
+        objects.keep_live(applied, live, resource.ignore, manager)
         force = force or (is_first_update and dry_run)
-        return self._client.apply(wanted, manager, dry_run=dry_run, force=force)
+        return self._client.apply(applied, manager, dry_run=dry_run, force=force)
 
     def _must_replace_unready(self, old: State, new: Properties) -> bool:
         """Return whether a Job is incomplete, and asks to be replaced in this case."""

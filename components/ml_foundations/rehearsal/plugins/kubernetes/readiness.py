@@ -5,6 +5,7 @@ The rules are those that the official plugin documents.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.rehearsal.api import Object, condition
@@ -23,24 +24,28 @@ _CHECKED_AT_REFRESH = {
 }
 
 
-class Failure(str):
-    """A reason why an object will never be ready."""
+class NotReady(NamedTuple):
+    """Why an object is not ready."""
+
+    reason: str
+    is_final: bool = False
+    """Whether it will never be ready."""
 
 
-def missing(client: Client, live: Object) -> str:
-    """Return what an object lacks to be ready; a Failure if it will never be ready."""
+def missing(client: Client, live: Object) -> NotReady | None:
+    """Return what an object lacks to be ready; None if it is ready."""
     conditions = annotations.unmet_conditions(live)
     if conditions is not None:
-        return f"waiting for {', '.join(conditions)}" if conditions else ""
+        return NotReady(f"waiting for {', '.join(conditions)}") if conditions else None
     rule = _RULES.get(group_kind(live))
-    return rule(client, live) if rule else ""
+    return rule(client, live) if rule else None
 
 
-def missing_at_refresh(client: Client, live: Object) -> str:
+def missing_at_refresh(client: Client, live: Object) -> NotReady | None:
     """Return what an object lacks at a refresh, if the official plugin checks its kind then."""
     kind = group_kind(live)
     if kind not in _CHECKED_AT_REFRESH or annotations.is_set(live, annotations.SKIP):
-        return ""
+        return None
     return _RULES[kind](client, live)
 
 
@@ -52,7 +57,8 @@ def reasons(client: Client, live: Object) -> list[str]:
         status = condition(live, name)
         if status.get("status") == bad_status:
             messages.add(status["message"])
-    unplaced, starting = dict[str, str](), list[Object]()
+    unplaced = dict[str, str]()
+    starting = list[Object]()
     for store in map(Store, Rehearsal.of_this_process().replicas):
         unplaced |= store.get("unplaced", {})
     for pod in pods_of(client, live):
@@ -84,21 +90,22 @@ def _is_true(live: Object, name: str) -> bool:
     return condition(live, name).get("status") == "True"
 
 
-def _rollout(client: Client, live: Object) -> str:
-    status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
+def _rollout(client: Client, live: Object) -> NotReady | None:
+    status = live.get("status", {})
+    replicas = live["spec"].get("replicas", 1)
     ready = status.get("readyReplicas", 0)
     # With OnDelete, old pods stay until somebody deletes them.
     if not _is_updated_by_hand(live):
         ready = min(ready, status.get("updatedReplicas", 0))
-    is_ready = _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted
-    return "" if is_ready else f"{ready}/{wanted} replicas ready"
+    is_ready = _is_observed(live) and ready >= replicas and status.get("replicas", 0) == replicas
+    return None if is_ready else NotReady(f"{ready}/{replicas} replicas ready")
 
 
-def _replication_controller(client: Client, live: Object) -> str:
-    wanted = live["spec"].get("replicas")
+def _replication_controller(client: Client, live: Object) -> NotReady | None:
+    replicas = live["spec"].get("replicas")
     available = live.get("status", {}).get("availableReplicas", 0)
-    is_ready = _is_observed(live) and available == wanted
-    return "" if is_ready else f"{available}/{wanted} replicas available"
+    is_ready = _is_observed(live) and available == replicas
+    return None if is_ready else NotReady(f"{available}/{replicas} replicas available")
 
 
 def _is_observed(live: Object) -> bool:
@@ -111,81 +118,85 @@ def _is_updated_by_hand(live: Object) -> bool:
     return (live["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
-def _daemon_set(client: Client, live: Object) -> str:
+def _daemon_set(client: Client, live: Object) -> NotReady | None:
     status = live.get("status", {})
-    wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-    updated = wanted if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
-    is_ready = _is_observed(live) and min(ready, updated) >= wanted
-    return "" if is_ready else f"{ready}/{wanted} pods ready"
+    scheduled, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    updated = scheduled if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
+    is_ready = _is_observed(live) and min(ready, updated) >= scheduled
+    return None if is_ready else NotReady(f"{ready}/{scheduled} pods ready")
 
 
-def _job(client: Client, live: Object) -> str:
+def _job(client: Client, live: Object) -> NotReady | None:
     if is_complete(live):
-        return ""
+        return None
     failed = condition(live, "Failed")
     if failed.get("status") == "True":
-        return Failure(f"{failed.get('reason')}: {failed.get('message')}")
+        return NotReady(f"{failed.get('reason')}: {failed.get('message')}", is_final=True)
     succeeded = live.get("status", {}).get("succeeded", 0)
-    return f"{succeeded}/{live['spec'].get('completions', 1)} completions"
+    return NotReady(f"{succeeded}/{live['spec'].get('completions', 1)} completions")
 
 
-def _phase(live: Object, what: str, *good: str) -> str:
-    """Return a message if a phase is none of the good ones; a Failure if it is final."""
+def _phase(live: Object, what: str, *good: str) -> NotReady | None:
+    """Return what is wrong with a phase that is none of the good ones."""
     phase = live.get("status", {}).get("phase", "Pending")
     if phase in good:
-        return ""
-    message = f"{what} is {phase}"
-    return Failure(message) if phase == "Failed" else message
+        return None
+    return NotReady(f"{what} is {phase}", is_final=phase == "Failed")
 
 
-def _claim(client: Client, live: Object) -> str:
+def _pod(client: Client, live: Object) -> NotReady | None:
+    return None if _is_true(live, "Ready") else _phase(live, "the pod", "Succeeded")
+
+
+def _claim(client: Client, live: Object) -> NotReady | None:
     if live.get("status", {}).get("phase") == "Bound":
-        return ""
+        return None
     name = live["spec"].get("storageClassName")
     if not name:
-        return "the claim is not bound, and names no storage class"
+        return NotReady("the claim is not bound, and names no storage class")
     storage_class = client.get(api_object("storage.k8s.io/v1", "StorageClass", {"name": name}))
     if storage_class is None:
-        return f"the claim is not bound: there is no storage class {name}"
+        return NotReady(f"the claim is not bound: there is no storage class {name}")
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
     waits_for_pod = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
-    return "" if waits_for_pod else "the claim is not bound"
+    return None if waits_for_pod else NotReady("the claim is not bound")
 
 
-def _quota(client: Client, live: Object) -> str:
+def _quota(client: Client, live: Object) -> NotReady | None:
     is_counted = live.get("status", {}).get("hard") == live["spec"].get("hard")
-    return "" if is_counted else "the quota does not count yet"
+    return None if is_counted else NotReady("the quota does not count yet")
 
 
-def _secret(client: Client, live: Object) -> str:
+def _secret(client: Client, live: Object) -> NotReady | None:
     # A controller adds the token to the Secret.
     is_token = live.get("type") == "kubernetes.io/service-account-token"
-    return "its token is not made yet" if is_token and not live.get("data") else ""
+    return NotReady("its token is not made yet") if is_token and not live.get("data") else None
 
 
-def _service(client: Client, live: Object) -> str:
+def _service(client: Client, live: Object) -> NotReady | None:
     spec = live["spec"]
     if spec.get("type") == "LoadBalancer" and not _has_address(live):
-        return "the load balancer has no address"
+        return NotReady("the load balancer has no address")
     is_headless = spec.get("clusterIP") == "None"
     # These get no endpoints from Kubernetes, or need none.
     if spec.get("type") == "ExternalName" or is_headless or not spec.get("selector"):
-        return ""
+        return None
     metadata = live["metadata"]
-    group, selector = "discovery.k8s.io/v1", f"kubernetes.io/service-name={metadata['name']}"
+    group = "discovery.k8s.io/v1"
+    selector = f"kubernetes.io/service-name={metadata['name']}"
     slices = client.list(group, "EndpointSlice", metadata["namespace"], labelSelector=selector)
     endpoints = [item for part in slices for item in part.get("endpoints") or []]
     for endpoint in endpoints:
         conditions = endpoint["conditions"]
         if not conditions.get("ready") and not conditions.get("terminating"):
-            return "pods behind the service are not ready"
+            return NotReady("pods behind the service are not ready")
     # A service may have no pods. Its future pods get some time to appear.
     created = datetime.fromisoformat(metadata["creationTimestamp"])
     is_settled = endpoints or datetime.now(UTC) - created > _SETTLED
-    return "" if is_settled else "no pod is behind the service"
+    return None if is_settled else NotReady("no pod is behind the service")
 
 
-def _ingress(client: Client, live: Object) -> str:
+def _ingress(client: Client, live: Object) -> NotReady | None:
     namespace = live["metadata"]["namespace"]
     for rule in live["spec"].get("rules") or []:
         for path in rule.get("http", {}).get("paths", []):
@@ -193,21 +204,21 @@ def _ingress(client: Client, live: Object) -> str:
             service = api_object("v1", "Service", {"name": name, "namespace": namespace})
             if name and client.get(service) is None:
                 failure = "the ingress has at least one rule with an unavailable target"
-                return f"{failure}: there is no service {name}"
+                return NotReady(f"{failure}: there is no service {name}")
     if _has_address(live):
-        return ""
+        return None
     name = live["spec"].get("ingressClassName")
     controller = f": it comes from the controller of the class {name}" if name else ""
-    return f"the ingress has no address{controller}"
+    return NotReady(f"the ingress has no address{controller}")
 
 
 def _has_address(live: Object) -> bool:
     return bool(live.get("status", {}).get("loadBalancer", {}).get("ingress"))
 
 
-_RULES: Mapping[str, Callable[[Client, Object], str]] = {
+_RULES: Mapping[str, Callable[[Client, Object], NotReady | None]] = {
     "CustomResourceDefinition.apiextensions.k8s.io": lambda _, live: (
-        "" if _is_true(live, "Established") else "the kind is not served yet"
+        None if _is_true(live, "Established") else NotReady("the kind is not served yet")
     ),
     "DaemonSet.apps": _daemon_set,
     "Deployment.apps": _rollout,
@@ -215,7 +226,7 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
     "Job.batch": _job,
     "PersistentVolume": lambda _, live: _phase(live, "the volume", "Available", "Bound"),
     "PersistentVolumeClaim": _claim,
-    "Pod": lambda _, pod: "" if _is_true(pod, "Ready") else _phase(pod, "the pod", "Succeeded"),
+    "Pod": _pod,
     "ReplicationController": _replication_controller,
     "ResourceQuota": _quota,
     "Secret": _secret,
@@ -236,7 +247,8 @@ def _warnings(client: Client, pods: list[Object]) -> list[str]:
 
 def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
     """Return why a pod is not scheduled, or why its containers do not start."""
-    name, scheduled = pod["metadata"]["name"], condition(pod, "PodScheduled")
+    name = pod["metadata"]["name"]
+    scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         message = f"{scheduled.get('reason')}: {scheduled.get('message')}"
         return [f"pod {name}: {unplaced.get(pod['metadata']['uid']) or message}"]

@@ -44,7 +44,8 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
         is_map = isinstance(document, Mapping)
         if not is_map or not document.get("apiVersion") or not document.get("kind"):
             continue
-        kind, metadata = document["kind"], document.get("metadata") or {}
+        kind = document["kind"]
+        metadata = document.get("metadata") or {}
         if not isinstance(kind, str) or not isinstance(metadata, Mapping):
             rule = "an object's kind is a text, and its metadata a map"
             raise RehearsalError(f"{rule} (kind: {kind})")

@@ -71,14 +71,17 @@ class UnschedulableCheck:
         A controller tries again and again. What it was refused while all calls were idle stays
         refused, unless pods that end release a quota, or old pods of a rollout do.
         """
-        status, namespace = live.get("status", {}), live["metadata"]["namespace"]
+        status = live.get("status", {})
+        namespace = live["metadata"]["namespace"]
         if status.get("updatedReplicas", 0) != status.get("replicas", 0):
             return 0.0, ""
-        last, message = 0.0, ""
+        last = 0.0
+        message = ""
         for event in self._client.list("v1", "Event", namespace, fieldSelector=_REFUSALS):
             at = datetime.fromisoformat(event["lastTimestamp"] or event["eventTime"]).timestamp()
             if is_about(event["involvedObject"], live) and at > last:
-                last, message = at, event["message"]
+                last = at
+                message = event["message"]
         if not message or any(map(_ends, self._client.list("v1", "Pod", namespace))):
             return 0.0, ""
         until = time.time() if last >= self._idle_since else 0.0

@@ -10,7 +10,7 @@ from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.objects import title
-from ml_foundations.rehearsal.plugins.kubernetes.readiness import Failure, missing, reasons
+from ml_foundations.rehearsal.plugins.kubernetes.readiness import NotReady, missing, reasons
 from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import UnschedulableCheck
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -37,23 +37,31 @@ def until_ready(
     shown = ""
     check = UnschedulableCheck(client)
     while True:
-        latest, lack = _look(client, live)
+        # No error may end the wait: the object exists, so it must get into the state.
+        try:
+            latest = client.get(live)
+            lack = missing(client, latest) if latest else None
+        except ApiError as error:
+            # The API server may come back.
+            latest, lack = live, NotReady(str(error))
+        except Exception as error:
+            latest, lack = live, NotReady(f"it cannot be awaited: {error}", is_final=True)
         if latest is None:
             raise RehearsalError(f"{title(live)} was deleted by somebody else while it was awaited")
         live = latest
-        if not lack:
+        if lack is None:
             return live, []
         if reason := check.reason([live]):
             return live, [f"{title(live)}: {reason}"]
-        if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
-            reason = "interrupted" if cancelled.is_set() else lack
+        if lack.is_final or time.monotonic() > deadline or cancelled.is_set():
+            reason = "interrupted" if cancelled.is_set() else lack.reason
             # The reasons only explain a failure, which must be reported in any case.
             with suppress(Exception):
                 return live, [f"{title(live)}: {reason}", *reasons(client, live)]
             return live, [f"{title(live)}: {reason}"]
-        if lack != shown:
-            shown = lack
-            show(lack)
+        if lack.reason != shown:
+            shown = lack.reason
+            show(shown)
         cancelled.wait(_POLL_SECONDS)
 
 
@@ -72,16 +80,3 @@ def until_gone(client: Client, obj: Object, timeout: float, cancelled: threading
 def seconds(obj: Object, timeout: float, default: float = _SECONDS) -> float:
     """Return how long to wait: by customTimeouts, by annotation, or by default."""
     return timeout or annotations.timeout(obj) or default
-
-
-def _look(client: Client, live: Object) -> tuple[Object | None, str]:
-    """Return the object as it is now, or None if it is gone, and what it lacks."""
-    # No error may end the wait: the object exists, so it must get into the state.
-    try:
-        latest = client.get(live)
-        return latest, missing(client, latest) if latest else ""
-    except ApiError as error:
-        # The API server may come back.
-        return live, str(error)
-    except Exception as error:
-        return live, Failure(f"it cannot be awaited: {error}")

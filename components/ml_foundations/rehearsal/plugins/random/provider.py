@@ -90,7 +90,9 @@ def _shuffled(inputs: Properties, chance: Random) -> list[Any]:
 
 def _random_text(inputs: Mapping[str, Any]) -> str:
     """Return letters of each kind that is not disabled, with the minimum number of each."""
-    chance, chosen, allowed = secrets.SystemRandom(), list[str](), ""
+    chance = secrets.SystemRandom()
+    chosen = list[str]()
+    allowed = ""
     special = inputs.get("overrideSpecial") or _CHARACTERS["special"]
     for kind, characters in (_CHARACTERS | {"special": special}).items():
         if inputs.get(kind) is not False:

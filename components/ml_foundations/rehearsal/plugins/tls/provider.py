@@ -69,7 +69,8 @@ class TlsProvider(StatelessProvider):
 
 
 def _private_key(inputs: Properties) -> tuple[str, Properties]:
-    bits, curve = int(inputs.get("rsaBits") or 2048), inputs.get("ecdsaCurve") or "P224"
+    bits = int(inputs.get("rsaBits") or 2048)
+    curve = inputs.get("ecdsaCurve") or "P224"
     pem_format = form.PrivateFormat.TraditionalOpenSSL
     match inputs["algorithm"]:
         case "RSA":
@@ -157,7 +158,8 @@ def _extensions(
     inputs: Properties, request: x509.CertificateSigningRequest, key: _Key
 ) -> list[tuple[x509.ExtensionType, bool]]:
     """Return the extensions of a certificate (RFC 5280), each with whether it is critical."""
-    is_authority, uses = bool(inputs.get("isCaCertificate")), inputs["allowedUses"]
+    is_authority = bool(inputs.get("isCaCertificate"))
+    uses = inputs["allowedUses"]
     path_length = inputs.get("maxPathLength") if is_authority else None
     extensions = list[tuple[x509.ExtensionType, bool]]()
     extensions.append((x509.BasicConstraints(is_authority, path_length), True))
