@@ -492,7 +492,7 @@ def test_what_publishers_have_is_downloaded_and_not_built(
     assert said(tools["greet"]) == said(tools["leave"]) == "published\n"
     assert (tools["stages"] / "stage.yaml").exists() and not (cache / "tools").exists()
     mirror.files.clear()
-    monkeypatch.setattr(toolchain, "_pinned_on_path", None)
+    monkeypatch.setattr(toolchain, "_on_path", None)
     assert get(group) == tools, "a complete download needs neither the network nor PATH"
 
 

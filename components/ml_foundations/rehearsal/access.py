@@ -150,12 +150,8 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
         raise RehearsalError(
             f"the credential plugin {command} failed with code {done.returncode}: {output}"
         )
-    return _credential(command, done.stdout)
-
-
-def _credential(command: str, output: str) -> dict[str, Any]:
     try:
-        status = json_value(output)["status"]
+        status = json_value(done.stdout)["status"]
     except (ValueError, KeyError, TypeError):
         raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
     user: dict[str, Any] = {}

@@ -199,14 +199,6 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         tables.show_access(apis, roles, unknown, output())
 
 
-def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    doctor.doctor()
-
-
-def _tools(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    doctor.fetch(args)
-
-
 def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Compare two commits. The exit codes are those of ``plan --diff``."""
     # Imported here, as it imports the plugins: that takes 0.1 s, which no other command needs.
@@ -229,7 +221,9 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     _lock(rehearsal)
     retained = fleet.judge_stack(rehearsal).retained
-    commands = _finding_commands(rehearsal)
+    commands: Mapping[str, str] = {}
+    with suppress(Exception):  # without its project, or with a broken state, it can be removed
+        commands = finding_commands([item.resource for item in deployed(rehearsal)])
     secrets = project_files.own_secrets(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
@@ -241,14 +235,6 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         console().print(printable.lines(lines))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
-
-
-def _finding_commands(rehearsal: Rehearsal) -> Mapping[str, str]:
-    """Return the commands that find what GKE's controllers would leave of the deployed stack."""
-    try:
-        return finding_commands([item.resource for item in deployed(rehearsal)])
-    except Exception:  # without its project, or with a broken state, a rehearsal can be removed
-        return {}
 
 
 def _remove(rehearsal: Rehearsal) -> None:
@@ -402,7 +388,7 @@ _COMMANDS = {
     "env": _env,
     "kubeconfig": _kubeconfig,
     "diff": _diff,
-    "doctor": _doctor,
+    "doctor": lambda _rehearsal, _args: doctor.doctor(),
     "quota": _quota,
-    "tools": _tools,
+    "tools": lambda _rehearsal, args: doctor.fetch(args),
 }

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning import judge
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.declared import full_name
@@ -64,7 +63,8 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     notes += report.kinds_used(after)
     running = {str(item.workload) for item in before.workloads}
     manifests = [inputs for urn, (_, inputs) in old.resources.items() if urn in replaced]
-    restarted = tuple(name for name in map(_object_name, manifests) if name in running)
+    objects = [full_name(manifest) for manifest in manifests if "kind" in manifest]
+    restarted = tuple(name for name in objects if name in running)
     title = f"From {base} to {head}"
     return Comparison(title, before, after, notes, lost=lost, restarted=restarted)
 
@@ -82,10 +82,6 @@ def _changes(
             yield name, f"{change}, {_LOSES_DATA}" if keeps else change
 
 
-def _object_name(manifest: Manifest) -> str:
-    return full_name(manifest) if "kind" in manifest else ""
-
-
 def _declared(commit: str, project: Path, stack: str, *, judges: bool = False) -> DryRun:
     """Return what a commit's program declares. If it judges, its kinds are used from then on."""
     root = Path(_git(project, "rev-parse", "--show-toplevel"))
@@ -100,7 +96,11 @@ def _declared(commit: str, project: Path, stack: str, *, judges: bool = False) -
                 raise _NoSuchStackError(
                     f"at {commit}, {error}".replace(str(tree), str(root))
                 ) from None
-            _bring_environment(project, rehearsal.project)
+            # The copy gets the virtual environment of the project, which git does not keep.
+            runtime = project_settings(rehearsal.project)["runtime"]["options"]
+            name = str(runtime.get("virtualenv") or ".venv")
+            if (project / name).exists() and not (rehearsal.project / name).exists():
+                (rehearsal.project / name).symlink_to(project / name)
             program = dry_run(rehearsal, with_proof=False)
             if judges:
                 _use_kinds(program.kinds or os.environ.get(FOLDER_VARIABLE, ""), root, tree, commit)
@@ -124,13 +124,6 @@ def _use_kinds(folder: str, root: Path, tree: Path, commit: str) -> None:
         kind_files.use(folder if Path(folder).is_dir() else "", title)
     except kind_files.KindError as error:
         raise RehearsalError(str(error)) from None
-
-
-def _bring_environment(project: Path, copy: Path) -> None:
-    """Let the copy have the virtual environment of the project, which git does not keep."""
-    name = str(project_settings(copy)["runtime"]["options"].get("virtualenv") or ".venv")
-    if (project / name).exists() and not (copy / name).exists():
-        (copy / name).symlink_to(project / name)
 
 
 def _git(folder: Path, *args: str) -> str:

@@ -102,7 +102,10 @@ def _target(rehearsal: Rehearsal, node: str, pool: str) -> _Target:
         api = Api(Access(replica.kubeconfig))
         nodes = [item for item in api.get(_NODES)["items"] if is_simulated(item)]
         pools = Store(replica).pools()
-        targets = [item for item in nodes if name_of(item) == node or _pool_of(item) == pool]
+        targets: list[Object] = []
+        for item in nodes:
+            if name_of(item) == node or labels_of(item)[labels.GKE_NODE_POOL] == pool:
+                targets.append(item)
         if targets:
             return _Target(replica, api, targets, pools)
         known += pools if pool else map(name_of, nodes)
@@ -127,10 +130,6 @@ def _keep_running(rehearsal: Rehearsal) -> str:
     up = rehearsal.command("up", **{"job-seconds": "3600"})
     restart = f"{rehearsal.command('down')} && {up}"
     return f"Disrupt it while pods run there. To let Jobs run for an hour: {restart}"
-
-
-def _pool_of(node: Object) -> str:
-    return labels_of(node)[labels.GKE_NODE_POOL]
 
 
 def _require_possible(pool: Pool, how: str) -> None:
@@ -188,7 +187,10 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
         if is_late or not (waiting or leaving or unwell):
             break
         show("; ".join(unwell) or f"{number(len(leaving) + len(waiting), 'node')} to go")
-    kept = [] if blocked else [_why_kept(node, target) for node in leaving.values()]
+    kept: list[str] = []
+    for node in () if blocked else leaving.values():
+        reason = "" if is_repaired(target.pool(node)) else ": its pool has auto_repair: false"
+        kept.append(f"node {name_of(node)} stays{reason}")
     return seen.result(how, list(map(name_of, target.nodes)), at, [*unwell, *kept])
 
 
@@ -204,9 +206,3 @@ def _blocked(api: Api, pods: list[Object], leaving: Mapping[str, Object]) -> lis
             name = f"{about['namespace']}/{about['name']}"
             reasons.append(f"the drain waits for pod {name}: {event['message']}")
     return reasons
-
-
-def _why_kept(node: Object, target: _Target) -> str:
-    is_kept = not is_repaired(target.pool(node))
-    reason = ": its pool has auto_repair: false" if is_kept else ""
-    return f"node {name_of(node)} stays{reason}"

@@ -68,18 +68,16 @@ def _anew(inputs: Manifest, options: Options, renewed: Collection[str]) -> Manif
 
 def _replaced(type_: str, before: Manifest, after: Manifest, options: Options) -> list[str]:
     """Return the changed paths for which the provider or an option replaces a resource."""
-    changed = [path for path in _changed(type_, before, after) if not _is_in(path, options.ignored)]
+    if type_.startswith("gcp:"):
+        paths = gcp.changed(before, after)
+    elif type_.startswith("kubernetes:"):
+        paths = changed_paths(as_stored(before), as_stored(after), same=diff.same)
+    else:
+        paths = changed_paths(before, after)
+    changed = [path for path in paths if not _is_in(path, options.ignored)]
     forced = [path for path in changed if _is_in(path, options.replaced)]
     by_provider = _by_provider(type_, changed, before, after)
     return list(dict.fromkeys((*by_provider, *forced)))
-
-
-def _changed(type_: str, before: Manifest, after: Manifest) -> Iterable[str]:
-    if type_.startswith("gcp:"):
-        return gcp.changed(before, after)
-    if type_.startswith("kubernetes:"):
-        return changed_paths(as_stored(before), as_stored(after), same=diff.same)
-    return changed_paths(before, after)
 
 
 def _by_provider(

@@ -60,11 +60,7 @@ def without_init(*packages: str) -> Generator[None]:
             stand_in = sys.modules.pop(name)
             if package is not None:
                 sys.modules[name] = package
-                _add_modules(package, stand_in)
-
-
-def _add_modules(package: ModuleType, stand_in: ModuleType) -> None:
-    """Set the stand-in's modules in the package, except those with the name of a class."""
-    for name, module in vars(stand_in).items():
-        if isinstance(module, ModuleType) and name.islower():
-            setattr(package, name, module)
+                # The stand-in's modules, except those with the name of a class.
+                for module_name, module in vars(stand_in).items():
+                    if isinstance(module, ModuleType) and module_name.islower():
+                        setattr(package, module_name, module)

@@ -1,6 +1,6 @@
 """ComputeClasses: the order in which the pools of a class grow, and what GKE reports about it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ml_foundations.catalog import compute_classes
@@ -25,18 +25,15 @@ class ComputeClassController(Controller):
         declared = {name: declared_pool(pool) for name, pool in pools.items()}
         classes = by_name(existing(self.api, PATH))
         for item in classes.values():
-            self._report(item, declared.values())
+            conditions: dict[str, Object] = {}
+            for type_, reason, message in compute_classes.conditions(item, declared.values()):
+                conditions.setdefault(type_, new_condition(type_, reason, message))
+            health = "the class has faults" if conditions else "no fault is found"
+            is_well = not conditions
+            conditions["Health"] = new_condition("Health", message=health, is_true=is_well)
+            set_status(self.api, PATH, item, {"conditions": [*conditions.values()]})
         for name, pool in pools.items():
             pools[name] = in_class(pool, classes, declared[name])
-
-    def _report(self, compute_class: Object, pools: Iterable[Manifest]) -> None:
-        conditions: dict[str, Object] = {}
-        for type_, reason, message in compute_classes.conditions(compute_class, pools):
-            conditions.setdefault(type_, new_condition(type_, reason, message))
-        health = "the class has faults" if conditions else "no fault is found"
-        is_well = not conditions
-        conditions["Health"] = new_condition("Health", message=health, is_true=is_well)
-        set_status(self.api, PATH, compute_class, {"conditions": [*conditions.values()]})
 
 
 def in_class(pool: Pool, classes: Mapping[str, Manifest], declared: Manifest) -> Pool:

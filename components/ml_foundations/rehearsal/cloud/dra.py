@@ -81,8 +81,11 @@ class DraDriver(Controller):
                 resource_slice = _resource_slice(driver, *members[name])
                 self._slices.put(self.api.ensure(SLICES, resource_slice))
         for name in published.keys() - members.keys():
-            # A slice of the user's own stays, and its node gets no second one.
-            if _is_from_here(driver, published[name]):
+            # A slice of the user's own stays, and its node gets no second one. Ours have the name
+            # and the owner that ``_resource_slice`` sets.
+            owner = next(iter(items(published[name]["metadata"], "ownerReferences")), {})
+            is_owned = (owner.get("kind"), owner.get("name")) == ("Node", name)
+            if is_owned and name_of(published[name]) == f"{name}-{driver.name}":
                 with attempt(f"the devices of node {name}"):
                     self.api.delete(f"{SLICES}/{name_of(published[name])}")
                     self._slices.drop(published[name])
@@ -179,14 +182,6 @@ def _resource_slice(driver: Driver, pool: Pool, node: Object) -> Object:
     return {"metadata": metadata, "spec": spec}
 
 
-def _is_from_here(driver: Driver, resource_slice: Object) -> bool:
-    """Return whether a slice has the name and the owner that ``_resource_slice`` sets."""
-    node = resource_slice["spec"].get("nodeName")
-    owner = next(iter(items(resource_slice["metadata"], "ownerReferences")), {})
-    is_owned = (owner.get("kind"), owner.get("name")) == ("Node", node)
-    return is_owned and name_of(resource_slice) == f"{node}-{driver.name}"
-
-
 def _devices(pool: Pool) -> list[Object]:
     """Return the devices of a node of a pool: its GPUs or their MIG partitions."""
     # As in "ResourceSlice attributes" of kubernetes-sigs/dra-driver-nvidia-gpu.
@@ -194,34 +189,27 @@ def _devices(pool: Pool) -> list[Object]:
     if pool.gpu is None or model is None:
         return []
     profile = pool.gpu.partition_size
+    mib = model.memory_label_mib or model.memory_gb * 1024
     devices: list[Object] = []
     for index in range(pool.gpu.count):
+        uuid = {"string": f"GPU-{index:08d}"}
         if profile is None:
-            devices.append(_gpu(model, index))
-        else:
-            partitions = range(model.mig_profiles[profile])
-            devices += [_partition(model, profile, index, partition) for partition in partitions]
+            attributes = _attributes(model, "gpu") | {"uuid": uuid}
+            device = {"name": f"gpu-{index}", "attributes": attributes}
+            devices.append(device | {"capacity": {"memory": {"value": f"{mib}Mi"}}})
+            continue
+        for partition in range(model.mig_profiles[profile]):
+            slug = profile.replace(".", "-").replace("+", "-")
+            attributes = _attributes(model, "mig") | {
+                "uuid": {"string": f"MIG-{index:08d}-{partition}"},
+                "parentUUID": uuid,
+                "profile": {"string": profile},
+            }
+            device = {"name": f"gpu-{index}-mig-{slug}-{partition}", "attributes": attributes}
+            # A partition has a little less memory than its name says. How much is not published.
+            gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
+            devices.append(device | {"capacity": {"memory": {"value": f"{gigabytes}Gi"}}})
     return devices
-
-
-def _gpu(model: Gpu, index: int) -> Object:
-    mib = model.memory_label_mib or model.memory_gb * 1024
-    attributes = _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{index:08d}"}}
-    capacity = {"memory": {"value": f"{mib}Mi"}}
-    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": capacity}
-
-
-def _partition(model: Gpu, profile: str, index: int, partition: int) -> Object:
-    gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
-    name = f"gpu-{index}-mig-{profile.replace('.', '-').replace('+', '-')}-{partition}"
-    attributes = _attributes(model, "mig") | {
-        "uuid": {"string": f"MIG-{index:08d}-{partition}"},
-        "parentUUID": {"string": f"GPU-{index:08d}"},
-        "profile": {"string": profile},
-    }
-    # A partition has a little less memory than its name says. How much is not published.
-    capacity = {"memory": {"value": f"{gigabytes}Gi"}}
-    return {"name": name, "attributes": attributes, "capacity": capacity}
 
 
 def _attributes(model: Gpu, kind: str) -> dict[str, Object]:

@@ -66,18 +66,16 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
     if not nodes:
         fix = f"Write one: kubectl get nodes -o yaml > {file}"
         raise RehearsalError(f"there is no Node in {file}. {fix}")
-    yield from map(_copy_of, nodes)
-
-
-def _copy_of(node: dict[str, Any]) -> dict[str, Any]:
-    spec = section(node, "spec")
-    status = section(node, "status")
-    allocatable = section(status, "allocatable")
-    # kwok sets both of a node without either.
-    resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
-    lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
-    metadata = {"name": name_of(node), "labels": labels_of(node)}
-    metadata["annotations"] = KWOK_NODE | _IMPORTED
-    declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
-    reported = resources if allocatable else {}
-    return objects.api_object("v1", "Node", metadata, spec=declared, status=reported)
+    for node in nodes:
+        spec = section(node, "spec")
+        status = section(node, "status")
+        allocatable = section(status, "allocatable")
+        # kwok sets both of a node without either.
+        capacity = section(status, "capacity") or allocatable
+        resources = {"capacity": capacity, "allocatable": allocatable} if allocatable else {}
+        taints = items(spec, "taints")
+        lasting = [taint for taint in taints if not taint["key"].startswith(_PASSING)]
+        declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
+        metadata = {"name": name_of(node), "labels": labels_of(node)}
+        metadata["annotations"] = KWOK_NODE | _IMPORTED
+        yield objects.api_object("v1", "Node", metadata, spec=declared, status=resources)

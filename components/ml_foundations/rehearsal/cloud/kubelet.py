@@ -154,7 +154,11 @@ class Kubelet(Controller):
             driver = section(source, "csi").get("driver")
             is_missing = driver in missing_drivers
             if driver == labels.CHECKPOINT_DRIVER and not is_missing:
-                is_missing = not self._keeps_checkpoints(pod["spec"]["nodeName"])
+                # A CheckpointConfiguration installs this driver on nodes.
+                node = node_class(self.api.get(f"{NODES}/{pod['spec']['nodeName']}"))
+                configurations = existing(self.api, _CONFIGURATIONS)
+                selectors = (section(item, "spec") for item in configurations)
+                is_missing = not any(checkpoints.selects(spec, node) for spec in selectors)
             if is_missing:
                 error = f"{_NO_CLIENT} {driver} not found in the list of registered CSI drivers"
                 return "FailedMount", _not_set_up(name, error)
@@ -164,12 +168,6 @@ class Kubelet(Controller):
             if is_profiled(source) and scanned.isdisjoint({bucket, None}):
                 return "FailedScheduling", f"{injections()[SCAN].gate}: {_NO_SCAN.format(bucket)}"
         return None
-
-    def _keeps_checkpoints(self, node: str) -> bool:
-        """Return whether a CheckpointConfiguration installs its driver on a node."""
-        configurations = existing(self.api, _CONFIGURATIONS)
-        known = node_class(self.api.get(f"{NODES}/{node}"))
-        return any(checkpoints.selects(section(item, "spec"), known) for item in configurations)
 
 
 def _has_volumes(pod: Object) -> bool:

@@ -39,7 +39,11 @@ class LoadBalancerController(Controller):
     def reconcile(self) -> None:
         """Give an address to each object that has none, and make what it needs in the project."""
         network = cluster_network(self.cluster.properties)
-        of_gke = [(SERVICES, item, _is_for_gke(item)) for item in self._services.items()]
+        of_gke: list[tuple[str, Object, bool]] = []
+        for item in self._services.items():
+            balancer_class = item["spec"].get("loadBalancerClass", _GKE_CLASSES)
+            is_balancer = item["spec"].get("type") == "LoadBalancer"
+            of_gke.append((SERVICES, item, is_balancer and balancer_class.startswith(_GKE_CLASSES)))
         of_gke += [(INGRESSES, item, is_served(item, ())) for item in self._ingresses.items()]
         objects: list[tuple[str, Object]] = []
         # The controller of a class that the program declares is in pods, which do not run here.
@@ -76,12 +80,6 @@ def is_served(ingress: Object, classes: Container[str]) -> bool:
         return class_name in classes
     annotation = annotations_of(ingress).get(labels.INGRESS_CLASS, "")
     return annotation in _GKE_INGRESSES or annotation in classes
-
-
-def _is_for_gke(service: Object) -> bool:
-    spec = service["spec"]
-    balancer_class = spec.get("loadBalancerClass", _GKE_CLASSES)
-    return spec.get("type") == "LoadBalancer" and balancer_class.startswith(_GKE_CLASSES)
 
 
 def _addresses(item: Object) -> list[str]:

@@ -4,7 +4,6 @@ All pods have the same value of a metric: the one that ``up --metric`` sets, or 
 """
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -87,10 +86,17 @@ class MetricsServer(Controller):
                 return {"kind": "APIResourceList", "groupVersion": served, "resources": []}
             case ["apis", group, version, "namespaces", _, metric]:
                 kind = "ExternalMetricValueList"
-                values = [{"metricLabels": {}}]
+                values: list[Object] = [{"metricLabels": {}}]
             case ["apis", group, version, "namespaces", namespace, resource, name, metric]:
                 kind = "MetricValueList"
-                values = list(self._described(namespace, resource, name, selector))
+                names = [name]
+                if name == "*":  # The metric is asked for all pods of a selector.
+                    path_of_all = f"/api/v1/namespaces/{namespace}/{resource}"
+                    pods = self.api.get(path_of_all, labelSelector=selector)["items"]
+                    names = list(map(name_of, pods))
+                about = {"apiVersion": "v1", "kind": "Pod" if resource == "pods" else resource}
+                about["namespace"] = namespace
+                values = [{"describedObject": about | {"name": described}} for described in names]
             case _:
                 return None
         # GKE has the metrics that it reads, an adapter all others.
@@ -103,20 +109,6 @@ class MetricsServer(Controller):
         named = {"metricName": metric, "metric": {"name": metric}}
         whole = [{**value, **named, **known} for value in values]
         return {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}, "items": whole}
-
-    def _described(
-        self, namespace: str, resource: str, name: str, selector: str
-    ) -> Iterator[Object]:
-        """Yield the objects that a metric is asked for: one, or the pods of a selector."""
-        names = [name]
-        if name == "*":
-            path = f"/api/v1/namespaces/{namespace}/{resource}"
-            pods = self.api.get(path, labelSelector=selector)["items"]
-            names = list(map(name_of, pods))
-        kind = "Pod" if resource == "pods" else resource
-        for described in names:
-            about = {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": described}
-            yield {"describedObject": about}
 
     def _value(self, metric: str) -> str:
         """Return the value of a metric, by its whole name or a part between bars."""

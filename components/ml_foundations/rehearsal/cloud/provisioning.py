@@ -26,7 +26,11 @@ class ProvisioningRequests:
     def granted(self, plan: Callable[[list[Object]], Plan]) -> Iterator[tuple[str, Plan]]:
         """Yield the name and the new nodes of each granted request."""
         requests = self._api.get(_REQUESTS)["items"]
-        waiting = {item["metadata"]["uid"]: item for item in requests if _is_waiting(item)}
+        waiting: dict[str, Object] = {}
+        for item in requests:
+            is_ours = item["spec"]["provisioningClassName"] == PROVISIONING_CLASS
+            if is_ours and condition(item, "Provisioned").get("status") != "True":
+                waiting[item["metadata"]["uid"]] = item
         began = time.monotonic()
         for uid in waiting.keys() - self._accepted_at.keys():
             self._set_status(waiting[uid], _WAITING, is_provisioned=False)
@@ -62,8 +66,3 @@ class ProvisioningRequests:
         provisioned = new_condition("Provisioned", message=message, is_true=is_provisioned)
         conditions = [new_condition("Accepted", message=message), provisioned]
         set_status(self._api, _REQUESTS, request, {"conditions": conditions, **details})
-
-
-def _is_waiting(request: Object) -> bool:
-    is_ours = request["spec"]["provisioningClassName"] == PROVISIONING_CLASS
-    return is_ours and condition(request, "Provisioned").get("status") != "True"

@@ -114,12 +114,19 @@ class VolumeProvisioner(Controller):
         return frozenset.intersection(*limits) if limits else None
 
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
+        """Return the zones from which a claim's volume can be used, or None for all zones."""
         if claim is None:
             return ()
         spec = section(claim, "spec")
         if bound := spec.get("volumeName"):
-            volume = by_name(self._volumes.items()).get(bound)
-            return _volume_zones(volume) if volume else None
+            volume = by_name(self._volumes.items()).get(bound, {})
+            affinity = section(volume, "spec", "nodeAffinity", "required")
+            zones: list[str] = []
+            for term in items(affinity, "nodeSelectorTerms"):
+                for expression in items(term, "matchExpressions"):
+                    if (expression["key"], expression["operator"]) == (labels.GKE_ZONE, "In"):
+                        zones += expression["values"]
+            return zones or None
         storage_class = by_name(self._classes.items()).get(spec.get("storageClassName", ""))
         if storage_class and storage_class.get("volumeBindingMode") == _FIRST_CONSUMER:
             return allowed_zones(storage_class) or None
@@ -188,16 +195,6 @@ def zones_of_disk(storage_class: Object, zone: str, node_zones: Sequence[str]) -
             if second != zone:
                 return [zone, second]
     return [zone]
-
-
-def _volume_zones(volume: Object) -> Sequence[str] | None:
-    """Return the zones from which a volume can be used, or None for all zones."""
-    zones: list[str] = []
-    for term in items(section(volume, "spec", "nodeAffinity", "required"), "nodeSelectorTerms"):
-        for expression in items(term, "matchExpressions"):
-            if (expression["key"], expression["operator"]) == (labels.GKE_ZONE, "In"):
-                zones += expression["values"]
-    return zones or None
 
 
 def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:

@@ -141,14 +141,23 @@ def start(
 
     def is_ready() -> bool:
         _mount_certificate(rehearsal, controller)
-        return all(kwok.probe(*probe) is None for probe in _probes(folder))
+        # A controller listens for its webhooks before it serves their paths.
+        ports = read_json(folder / _PORTS, {})
+        if kwok.probe(ports["health"], "/readyz") is not None:
+            return False
+        trusting = ssl._create_unverified_context()
+        paths = read_json(folder / _PATHS, [])
+        return all(kwok.probe(ports["webhook"], path, trusting) is None for path in paths)
 
     process = _process(rehearsal, controller)
     if not (process.is_current(version) and is_ready()):
         with Step(f"starting {controller.name}"):
             process.stop()
             _install(rehearsal, tools, controller, values)
-            environment = _environment(rehearsal, controller)
+            # Rehearsals must not share the folder in which a controller looks for its certificate.
+            environment = {**os.environ, "TMPDIR": str(folder)}
+            if controller.asks_dashboards:  # Its requests to pods go to the dashboards' server.
+                environment["HTTP_PROXY"] = f"http://{LOOPBACK}:{dashboard_port(rehearsal)}"
             process.start(command, version, is_ready, _READY_SECONDS, cwd=folder, env=environment)
 
 
@@ -193,24 +202,6 @@ def processes(rehearsal: Rehearsal) -> list[Process]:
 def _installed(rehearsal: Rehearsal) -> list[Controller]:
     """Return the controllers that may be installed: their values are written first."""
     return [item for item in CONTROLLERS if (_folder(rehearsal, item) / _VALUES).exists()]
-
-
-def _environment(rehearsal: Rehearsal, controller: Controller) -> dict[str, str]:
-    """Return the environment of a controller. Its requests to pods go to the dashboards' server."""
-    # Rehearsals must not share the folder in which a controller looks for its certificate.
-    settings = {"TMPDIR": str(_folder(rehearsal, controller))}
-    if controller.asks_dashboards:
-        settings["HTTP_PROXY"] = f"http://{LOOPBACK}:{dashboard_port(rehearsal)}"
-    return {**os.environ, **settings}
-
-
-def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
-    """Yield port, path and TLS settings of the requests that a ready controller answers."""
-    # A controller listens for its webhooks before it serves their paths.
-    ports = read_json(folder / _PORTS, {})
-    yield ports["health"], "/readyz", None
-    for path in read_json(folder / _PATHS, []):
-        yield ports["webhook"], path, ssl._create_unverified_context()
 
 
 def _install(

@@ -133,17 +133,12 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
         if not waiting and child.poll() == 0:
             return
         if time.monotonic() > deadline:
-            raise _timeout(rehearsal, waiting)
+            name, reason = next(iter(waiting.items()), ("kwokctl", "still running"))
+            by_name = {process.name: process for process in processes(rehearsal)}
+            failure = f"{name} was not ready within {_READY_SECONDS} s: {reason}"
+            raise RehearsalError(f"{failure}. {by_name.get(name, kwokctl).end_of_log}")
         progress.detail(", ".join(waiting))
         time.sleep(0.1)
-
-
-def _timeout(rehearsal: Rehearsal, waiting: dict[str, str]) -> RehearsalError:
-    name, reason = next(iter(waiting.items()), ("kwokctl", "still running"))
-    by_name = {process.name: process for process in processes(rehearsal)}
-    end_of_log = by_name.get(name, _kwokctl(rehearsal)).end_of_log
-    failure = f"{name} was not ready within {_READY_SECONDS} s: {reason}"
-    return RehearsalError(f"{failure}. {end_of_log}")
 
 
 def _record(rehearsal: Rehearsal) -> None:

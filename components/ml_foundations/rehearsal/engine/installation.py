@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping, Set
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 
@@ -70,7 +69,10 @@ def install(
             raise RehearsalError(f"{reason} python and yaml only. {fix}")
         install_language_host(rehearsal, tools)
         if runtime == "yaml":
-            _install_yaml_language_host(rehearsal)
+            version = LANGUAGE_YAML.pinned("github.com/pulumi/pulumi-yaml")
+            folder = rehearsal.pulumi_home / "plugins" / f"language-yaml-{version}"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _link(folder / "pulumi-language-yaml", build(LANGUAGE_YAML) / "pulumi-language-yaml")
 
 
 def install_language_host(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -88,17 +90,17 @@ def install_language_host(rehearsal: Rehearsal, tools: Tools) -> None:
     _write_script(folder / "pulumi-language-python", f'exec {command} "$@"\n')
 
 
-def _install_yaml_language_host(rehearsal: Rehearsal) -> None:
-    version = LANGUAGE_YAML.pinned("github.com/pulumi/pulumi-yaml")
-    folder = rehearsal.pulumi_home / "plugins" / f"language-yaml-{version}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _link(folder / "pulumi-language-yaml", build(LANGUAGE_YAML) / "pulumi-language-yaml")
-
-
 def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     """Install the embedded plugins and the user's own that are allowed, and remove all others."""
     settings = project_settings(rehearsal.project)
-    _require_allowed(settings, allowed)
+    providers = (settings.get("plugins") or {}).get("providers") or []
+    names = [provider.get("name") for provider in providers]
+    if foreign := [name for name in names if name not in allowed]:
+        raise RehearsalError(
+            f"Pulumi.yaml names its own plugins for {', '.join(foreign)} (plugins.providers), "
+            "which would run in place of the rehearsal's. Remove them, or allow each: "
+            "up --allow-provider"
+        )
     python = language_host.project_python(rehearsal.project, settings)
     asked = language_host.packages_of(python)
     allowed_plugins = {name: _users_plugin(name, asked) for name in sorted(allowed)}
@@ -111,7 +113,11 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         default = "reaches what the program gives it an address and a credential for"
         console().print(f"using your plugin {plugin.name}, which {_REACHES.get(name, default)}")
     if _KUBERNETES in allowed:
-        _install_gate(rehearsal)
+        # A gate is in the place of Pulumi's plugin, which then is the gate's child.
+        gate = _plugin_file(rehearsal, _KUBERNETES)
+        official = gate.rename(gate.with_name("official"))
+        command = f"{_PLUGINS}.kubernetes.gate {shlex.quote(str(official))}"
+        _write_script(gate, _module_launcher(rehearsal, command))
     elif (official := _plugins_folder() / f"resource-kubernetes-{asked.get(_KUBERNETES)}").is_dir():
         console().print(f"{official.name} is installed. To use it: up --official-kubernetes-plugin")
     # The engine asks for this plugin if a program uses pulumi.dynamic, which no package names.
@@ -129,24 +135,6 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         refusal = f"the provider {package} runs by your own plugin, if you allow it: {allow}"
         script = f"echo {shlex.quote(refusal)} >&2\nexit 1\n"
         _write_script(_plugin_file(rehearsal, package), script)
-
-
-def _install_gate(rehearsal: Rehearsal) -> None:
-    """Put a gate in the place of Pulumi's kubernetes plugin, which then is the gate's child."""
-    gate = _plugin_file(rehearsal, _KUBERNETES)
-    plugin = gate.rename(gate.with_name("official"))
-    command = f"{_PLUGINS}.kubernetes.gate {shlex.quote(str(plugin))}"
-    _write_script(gate, _module_launcher(rehearsal, command))
-
-
-def _require_allowed(settings: dict[str, Any], allowed: Set[str]) -> None:
-    """Raise an error if Pulumi.yaml names plugins that are not allowed."""
-    providers = (settings.get("plugins") or {}).get("providers") or []
-    names = [provider.get("name") for provider in providers]
-    if foreign := [name for name in names if name not in allowed]:
-        plugins = f"its own plugins for {', '.join(foreign)} (plugins.providers)"
-        reason = f"Pulumi.yaml names {plugins}, which would run in place of the rehearsal's"
-        raise RehearsalError(f"{reason}. Remove them, or allow each: up --allow-provider")
 
 
 def _plugin_file(rehearsal: Rehearsal, package: str, version: str = _ANY_VERSION) -> Path:

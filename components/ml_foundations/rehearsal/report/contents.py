@@ -144,7 +144,12 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     for node in nodes:
         pool_by_node[name_of(node)] = pool_of(node)
     rows: list[Workload] = []
-    without_operator = _pools_without_operator(rehearsal, api, declared)
+    # The GPUs of these pools are missing if the GPU Operator is not installed.
+    without_operator = [name for name, pool in declared.items() if pool.is_left_to_operator]
+    if without_operator:
+        releases = api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
+        if operator.find(rehearsal, map(operator.read_release, releases)):
+            without_operator = []
     for row in workloads.collect(api, pods, job_nodes, unplaced, without_operator):
         pools = Counter(pool_by_node.get(node, "") for node in row.nodes)
         rows.append(replace(row, namespace=within(rehearsal, row.namespace), pools=dict(pools)))
@@ -204,16 +209,6 @@ def _pools(
         row["gpus_in_use"] = sum(used[name_of(node)] for node in members)
         rows.append(row)
     return rows
-
-
-def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
-    """Return the pools whose GPUs are missing because the GPU Operator is not installed."""
-    pools = [name for name, pool in declared.items() if pool.is_left_to_operator]
-    if not pools:
-        return []
-    releases = api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
-    is_installed = operator.find(rehearsal, map(operator.read_release, releases))
-    return [] if is_installed else pools
 
 
 def _quotas(rehearsal: Rehearsal, api: Api) -> list[Quota]:

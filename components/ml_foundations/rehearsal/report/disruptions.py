@@ -154,7 +154,12 @@ class Observation:
         rows: list[str] = []
         for workload in self._incomplete():
             ratio = f"{self._running[workload]} of {number(self._before[workload], 'pod')} run"
-            rows.append(": ".join(filter(None, [workload, ratio, self._why_pending(workload)])))
+            reason = ""
+            for pod in self.pods:
+                scheduled = condition(pod, "PodScheduled")
+                if workload_of(pod) == workload and scheduled.get("status") == "False":
+                    reason = reason or scheduled.get("message", "")
+            rows.append(": ".join(filter(None, [workload, ratio, reason])))
         return rows
 
     def result(self, how: str, nodes: list[str], at: str, missing: list[str]) -> Disruption:
@@ -179,14 +184,6 @@ class Observation:
     def _incomplete(self) -> list[str]:
         return [name for name, count in self._before.items() if self._running[name] < count]
 
-    def _why_pending(self, workload: str) -> str:
-        """Return why a pod of a workload has no node, if the scheduler has reported that."""
-        for pod in self.pods:
-            scheduled = condition(pod, "PodScheduled")
-            if workload_of(pod) == workload and scheduled.get("status") == "False":
-                return scheduled.get("message", "")
-        return ""
-
     def _count_idle(self, seconds: float) -> None:
         """Count the GPUs that incomplete workloads had or have, on nodes that exist."""
         by_name = {name_of(node): node for node in self.nodes.values()}
@@ -195,13 +192,10 @@ class Observation:
         for (workload, name), held in (self._nodes_before | self._held).items():
             if workload in incomplete and held and name in by_name:
                 idle += held
-                self._add_cost(by_name[name], held * seconds / 3600)
+                cost = self._price_of(by_name[name]) * held * seconds / 3600
+                self.usd = None if self.usd is None or cost == float("inf") else self.usd + cost
         self.idle_gpus = max(self.idle_gpus, idle)
         self.gpu_seconds += idle * seconds
-
-    def _add_cost(self, node: Object, gpu_hours: float) -> None:
-        cost = self._price_of(node) * gpu_hours
-        self.usd = None if self.usd is None or cost == float("inf") else self.usd + cost
 
     def _price_of(self, node: Object) -> float:
         """Return the price of one GPU of a node for an hour, in US dollars; infinite if unknown."""
@@ -217,8 +211,8 @@ class Observation:
             usd = 0.0
             for (name, node), count in self._nodes_before.items():
                 if name == workload:
-                    held = held + count
-                    usd = usd + self._prices[node] * count * seconds / 3600
+                    held += count
+                    usd += self._prices[node] * count * seconds / 3600
             if workload in disrupted and held:
                 times = max(1, restarts[workload])
                 lost = f"at most {seconds * times} s of {number(held, 'GPU')}"

@@ -140,19 +140,17 @@ def _node(node: Object, pool: str, pods: Sequence[Manifest]) -> Node:
     holders: list[str] = []
     for pod in pods:
         holders += [namespace_of(pod)] * gpus(pod_requests(pod["spec"]))
-    capacity, fault = gpus_of(node), _fault(node)
+    statuses = items(section(node, "status"), "conditions")
+    conditions = {status["type"]: status["status"] for status in statuses}
+    is_ready = conditions.pop("Ready", "") == "True"
+    pressures = [name for name, status in conditions.items() if status == "True"]
+    fault = ", ".join(pressures) if is_ready else "not ready"
+    if not fault and node["spec"].get("unschedulable"):
+        fault = "cordoned"
+    capacity = gpus_of(node)
     missing = max(0, capacity - gpus_of(node, "allocatable"))
     owners = tuple(sorted(holders))
     return Node(name_of(node), pool, capacity, owners, len(pods), fault, missing)
-
-
-def _fault(node: Object) -> str:
-    statuses = items(section(node, "status"), "conditions")
-    conditions = {status["type"]: status["status"] for status in statuses}
-    if conditions.pop("Ready", "") != "True":
-        return "not ready"
-    pressures = [name for name, status in conditions.items() if status == "True"]
-    return ", ".join(pressures) or ("cordoned" if node["spec"].get("unschedulable") else "")
 
 
 def _pod_times(pod: Object, name: str) -> PodTimes:

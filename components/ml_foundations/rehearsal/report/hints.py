@@ -26,7 +26,7 @@ def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
         [
             *_assumed_nodes(rehearsal),
             "\nTry next",
-            *(_edits(rehearsal) or _general_edits(rehearsal)),
+            *_edits(rehearsal),
             "  Look at the page in a browser, and into the cluster:",
             f"    {look}",
             f'    eval "$({rehearsal.command("env")})"; kubectl get nodes,pods,pvc,quota -A',
@@ -60,14 +60,19 @@ def _disruption(rehearsal: Rehearsal, workloads: Iterable[Workload]) -> list[str
 
 
 def _edits(rehearsal: Rehearsal) -> list[str]:
-    """Return edits of a stack file of this project; none for other files."""
+    """Return edits of a stack file of this project, or what to change in another program."""
+    edits_of_others = [
+        "  Change a number in your program, and run it again. Only what differs is updated.",
+        "  Request more memory than a node has. The proof names the workload and the nearest pool.",
+        f"    {rehearsal.command('up')}",
+    ]
     too_many = _TOO_MANY.get(rehearsal.stack)
     if rehearsal.project != SOURCE_ROOT.parent or not too_many:
-        return []
+        return edits_of_others
     file = project_files.source_stack_file(rehearsal)
     replicas, most = _REPLICAS.search(file.read_text()), _MOST.search(file.read_text())
     if not replicas:
-        return []
+        return edits_of_others
     path = shlex.quote(os.path.relpath(file))
     up = rehearsal.command("up")
 
@@ -87,12 +92,4 @@ def _edits(rehearsal: Rehearsal) -> list[str]:
         edit(too_many, str(too_many)),
         f"  Set it back to {now}:",
         edit(now, most[1] if most else ""),
-    ]
-
-
-def _general_edits(rehearsal: Rehearsal) -> list[str]:
-    return [
-        "  Change a number in your program, and run it again. Only what differs is updated.",
-        "  Request more memory than a node has. The proof names the workload and the nearest pool.",
-        f"    {rehearsal.command('up')}",
     ]

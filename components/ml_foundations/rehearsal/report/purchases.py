@@ -46,7 +46,10 @@ def purchases(api: Api, pools: Mapping[str, Pool], rows: Sequence[Workload]) -> 
     for row in rows:
         ways = list(_ways(row, flavors.get((row.namespace, row.queue), []), members))
         if len(ways) > 1:
-            prices = {pool.name: _price(pool) for pool in members}
+            prices: dict[str, Decimal | None] = {}
+            for pool in members:
+                node = node_class(node_template(pool, pool.zones[0], None))
+                prices[pool.name] = price_of(node)
             count = sum(row.pools.values())
             cost = _total((prices.get(name), number) for name, number in row.pools.items())
             first = ways[0], _total([(prices[ways[0]], count)])
@@ -87,10 +90,6 @@ def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:
                 if spec.get("nodeLabels"):
                     ordered.append(spec["nodeLabels"])
     return by_queue
-
-
-def _price(pool: Pool) -> Decimal | None:
-    return price_of(node_class(node_template(pool, pool.zones[0], None)))
 
 
 def _total(parts: Iterable[tuple[Decimal | None, int]]) -> Decimal | None:

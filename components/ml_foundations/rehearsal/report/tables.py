@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -19,7 +18,7 @@ from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import styled
-from ml_foundations.rehearsal.report.contents import Quota, Report
+from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload
 
 _MOST_NAMED = 8
@@ -131,7 +130,10 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     if report.quotas:
         quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
         for quota in report.quotas:
-            uses = map(partial(_use, quota), _QUOTA_COLUMNS)
+            uses: list[str] = []
+            for resource in _QUOTA_COLUMNS:
+                used = f"{quota.used.get(resource, '0')} / {quota.hard.get(resource)}"
+                uses.append(used if resource in quota.hard else "-")
             quotas.add_row(*_cells(quota.namespace, quota.name, *uses))
         yield quotas
     if report.calls:
@@ -148,12 +150,6 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
 def _dollars(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:,.2f}"
-
-
-def _use(quota: Quota, resource: str) -> str:
-    if resource not in quota.hard:
-        return "-"
-    return f"{quota.used.get(resource, '0')} / {quota.hard[resource]}"
 
 
 def _nodes(row: Workload) -> Text:

@@ -23,7 +23,9 @@ def doctor() -> None:
     for group in GROUPS.values():
         is_needed = any(group.source == needed.source for needed in missing)
         for name, state in _states(group, is_needed):
-            show(f"{name:<24} {_version(group, name):<8} {state}")
+            module = group.version_by.get(name, [group.version_of])[0]
+            version = group.pinned(module) if module else ""  # go.mod alone may have it.
+            show(f"{name:<24} {version:<8} {state}")
     if missing:
         minutes = sum(group.minutes for group in missing)
         show(f"The first rehearsal gets the missing tools. A build takes up to {minutes:g} min.")
@@ -94,9 +96,3 @@ def _plan(group: Group, release: Release | None, is_needed: bool) -> str:
         return f"to be {build}"
     host = releases.path_of(release.url).partition("/")[0]
     return f"to be downloaded from {host}" + ("" if way == "download" else f", or {build}")
-
-
-def _version(group: Group, name: str) -> str:
-    """Return the pinned version of a tool; empty if go.mod alone has it."""
-    module = group.version_by.get(name, [group.version_of])[0]
-    return group.pinned(module) if module else ""

@@ -117,7 +117,8 @@ class _Transfer(threading.Thread):
             if response.status == 416 and start:
                 self.part.unlink()
                 return False
-            _require_success(response.status)
+            if response.status not in (200, 206):
+                raise _UnavailableError(f"did not send the tools (status {response.status})")
             if response.status != 206:
                 start = 0
             self.received = start
@@ -392,11 +393,6 @@ def _without_login(address: str) -> str:
 def _shown(address: str) -> str:
     """Return an address without what may be secret: login and, as of signed addresses, query."""
     return _without_login(address).partition("?")[0]
-
-
-def _require_success(status: int) -> None:
-    if status not in (200, 206):
-        raise _UnavailableError(f"did not send the tools (status {status})")
 
 
 def _reason(error: BaseException) -> str:

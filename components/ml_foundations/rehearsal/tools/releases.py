@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from ml_foundations.rehearsal.files import KEY_LENGTH
@@ -67,26 +66,21 @@ def of_group(group: Group, arch: str = "") -> list[Release]:
     arch = arch or architecture()
     releases: list[Release] = []
     for name, fields in _TABLE.items():
-        if arch and GROUPS[fields["group"]].source == group.source:
-            releases.append(_release(name, fields, group.pinned(fields["module"]), arch))
+        if not arch or GROUPS[fields["group"]].source != group.source:
+            continue
+        values = {"v": group.pinned(fields["module"]), "arch": arch}
+        values["x64"] = "x64" if arch == "amd64" else arch
+        url = fields["url"].format_map(values)
+        release = Release(
+            name,
+            url,
+            _PINS[url],
+            folder=fields.get("folder", "").format_map(values),
+            tools=fields.get("tools", (name,)),
+            documents=fields.get("documents", {}),
+        )
+        releases.append(release)
     return releases
-
-
-def _release(name: str, fields: Mapping[str, Any], version: str, arch: str) -> Release:
-    values = {"v": version, "arch": arch}
-    values["x64"] = "x64" if arch == "amd64" else arch
-
-    def text(key: str) -> str:
-        return fields.get(key, "").format_map(values)
-
-    return Release(
-        name,
-        text("url"),
-        _PINS[text("url")],
-        folder=text("folder"),
-        tools=fields.get("tools", (name,)),
-        documents=fields.get("documents", {}),
-    )
 
 
 def path_of(url: str) -> str:

@@ -135,7 +135,13 @@ def parts(group: Group) -> tuple[Group, dict[str, Path]]:
         return group.without(tools), tools
     if is_built(group):
         return group, {}
-    tools |= _pinned_on_path(group)
+    for name, (module, *arguments) in group.version_by.items():
+        version = re.escape(group.pinned(module).removeprefix("v"))
+        pinned = re.compile(rf"(?<![\w.])v?{version}(?![\w.-])")
+        for path in _on_path(name):
+            if pinned.search(go_command.printed(path, *arguments)):
+                tools[name] = path
+                break
     return group.without(tools), tools
 
 
@@ -144,18 +150,6 @@ def _tools(group: Group) -> dict[str, Path]:
     to_build, tools = parts(group)
     for name in filter(to_build.lacks, to_build.provided):
         tools[name] = build(to_build) / name
-    return tools
-
-
-def _pinned_on_path(group: Group) -> dict[str, Path]:
-    """Return the tools of a group that PATH has in the pinned version."""
-    tools: dict[str, Path] = {}
-    for name, (module, *arguments) in group.version_by.items():
-        version = re.escape(group.pinned(module).removeprefix("v"))
-        pinned = re.compile(rf"(?<![\w.])v?{version}(?![\w.-])")
-        for path in _on_path(name):
-            if pinned.search(go_command.printed(path, *arguments)):
-                tools.setdefault(name, path)
     return tools
 
 
@@ -264,7 +258,10 @@ def _build(group: Group, target: Path) -> None:
     if target.exists():
         console().print(styled(("!", "yellow"), f" {target.name} is damaged and is built again"))
     executable = go_command.find()
-    _require_free_space(executable, target.parent)
+    caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
+    fix = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
+    for path in (target.parent, *map(Path, filter(None, caches))):
+        require_free_space(path, _FREE_BYTES, f"to build the tools. {fix}")
     with (
         draft_of(target) as draft,
         Step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
@@ -304,10 +301,3 @@ def _explain(group: Group, output: str) -> str:
     )
     reason = failure["reason"].format(room=_FREE_BYTES // 1024**3)
     return f"building {group.name}: {reason}\n{without_logins(output.strip()[-3000:])}"
-
-
-def _require_free_space(executable: Path, folder: Path) -> None:
-    caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
-    fix = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
-    for path in (folder, *map(Path, filter(None, caches))):
-        require_free_space(path, _FREE_BYTES, f"to build the tools. {fix}")

@@ -80,6 +80,7 @@ def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentia
         "selfLink": f"https://container.googleapis.com/v1/{cluster_path}",
         "subnetwork": f"projects/{project}/regions/{region}/subnetworks/default",
     }
+    network = (inputs.get("network") or "default").removeprefix(_COMPUTE_API)
     computed = {
         "controlPlaneEndpointsConfig": {
             **endpoints_config,
@@ -92,7 +93,7 @@ def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentia
             "clientKey": "",
             "clusterCaCertificate": base64.b64encode(api_server.ca.read_bytes()).decode(),
         },
-        "network": _network(inputs.get("network") or "default", project),
+        "network": network if "/" in network else f"projects/{project}/global/networks/{network}",
         "nodeLocations": [zone for zone in zones if zone != place],
         "privateClusterConfig": {
             **(inputs.get("privateClusterConfig") or {}),
@@ -132,11 +133,6 @@ def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> Propertie
         "managedInstanceGroupUrls": [url.replace("Managers", "s") for url in groups],
         "nodeLocations": list(pool.zones),
     }
-
-
-def _network(network: str, project: str) -> str:
-    short = network.removeprefix(_COMPUTE_API)
-    return short if "/" in short else f"projects/{project}/global/networks/{short}"
 
 
 def _digest(*parts: str) -> str:

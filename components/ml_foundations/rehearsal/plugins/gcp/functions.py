@@ -44,7 +44,12 @@ def invoke(
         if all(_has(resource, key, value) for key, value in arguments.items()):
             outputs = dict(resource["outputs"])
             if kind == recorded.NETWORK:
-                outputs["subnetworksSelfLinks"] = _subnetwork_links(resource, list_resources)
+                subnetworks = [item["outputs"] for item in list_resources(recorded.SUBNETWORK, "")]
+                outputs["subnetworksSelfLinks"] = [
+                    subnetwork["selfLink"]
+                    for subnetwork in subnetworks
+                    if _has(resource, "selfLink", subnetwork["network"])
+                ]
             result = _as_result(kind, outputs) | {"id": resource["id"]}
             # These two have other types in functions than in resources.
             if result.get("networkId") is not None:
@@ -65,14 +70,6 @@ def _has(resource: Inputs, key: str, value: Any) -> bool:
     return str(actual).rpartition("/")[2] == str(value).rpartition("/")[2]
 
 
-def _subnetwork_links(network: Inputs, list_resources: ListResources) -> list[str]:
-    links: list[str] = []
-    for subnetwork in list_resources(recorded.SUBNETWORK, ""):
-        if _has(network, "selfLink", subnetwork["outputs"]["network"]):
-            links.append(subnetwork["outputs"]["selfLink"])
-    return links
-
-
 def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:
     """Return outputs as a function returns them: a single block is a list of one block."""
     result = dict(outputs)
@@ -80,14 +77,11 @@ def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:
     for name, nested in kind.blocks.items():
         value = result.get(name)
         if isinstance(value, Mapping):
-            result[_plural(name)] = [_as_result(nested, value)]
+            plural = name if name.endswith("s") else re.sub("y$", "ie", name) + "s"
+            result[plural] = [_as_result(nested, value)]
         elif isinstance(value, list):
             result[name] = [_as_result(nested, item) for item in value]
     return result
-
-
-def _plural(name: str) -> str:
-    return name if name.endswith("s") else re.sub("y$", "ie", name) + "s"
 
 
 def _project_facts(

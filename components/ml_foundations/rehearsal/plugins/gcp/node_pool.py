@@ -27,10 +27,17 @@ _FORM = 'up to 63 letters, digits, "-", "_" and ".", that begin and end with a l
 
 def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
     """Return the pool that a program declares; raise an error if GKE would refuse it."""
-    config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
+    config = inputs.get("nodeConfig") or {}
+    scaling = inputs.get("autoscaling") or {}
     per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
-    zones = _zones(inputs, location.location_of(inputs), cluster)
+    # A pool has its own zones, that of its location if it is a zone, or those of the cluster.
+    place = location.location_of(inputs)
+    zones: list[str] | None = inputs.get("nodeLocations")
+    if not zones and not locations.is_zone(place):
+        zones = cluster.get("nodeLocations")
+    zones = list(zones or locations.default_zones(place))
+    locations.check_zones(zones, place)
     node_labels = config.get("labels") or {}
     machine = _machine(config.get("machineType") or "e2-medium", node_labels)
     minimum, maximum, initial = _sizes(inputs, len(zones))
@@ -74,16 +81,6 @@ def default_pool(cluster: Inputs, location: GcpLocation) -> Pool | None:
     return node_pool(inputs, location, cluster)
 
 
-def _zones(inputs: Inputs, location: str, cluster: Inputs) -> list[str]:
-    """Return the zones of a pool: its own, its location if that is a zone, or the cluster's."""
-    zones = inputs.get("nodeLocations")
-    if not zones and not locations.is_zone(location):
-        zones = cluster.get("nodeLocations")
-    zones = list(zones or locations.default_zones(location))
-    locations.check_zones(zones, location)
-    return zones
-
-
 def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
     try:
         machine = machine_types.machine_type(name, node_labels)
@@ -98,7 +95,8 @@ def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
 
 def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int]:
     """Return the minimum, maximum and initial number of nodes of the whole pool."""
-    scaling, (minimum, maximum) = inputs.get("autoscaling"), pool_sizes(inputs, zones)
+    scaling = inputs.get("autoscaling")
+    minimum, maximum = pool_sizes(inputs, zones)
     if not scaling:
         return minimum, maximum, minimum
     if None not in (scaling.get("totalMaxNodeCount"), scaling.get("maxNodeCount")):
@@ -151,7 +149,15 @@ def _check_gpu(config: Inputs, machine: MachineType) -> None:
         by_labels = f"by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
         fix = f"declare it {by_labels}. It has {', '.join(sorted(machine_types.GPUS))}"
         raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog: {fix}')
-    _check_gpu_count(machine, kind, count)
+    allowed = machine.gpu_counts(kind)
+    if count not in allowed:
+        has = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
+        if allowed:
+            has = f"{' or '.join(map(str, allowed))} of this type"
+        raise bad_request(
+            f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has "
+            f"{has}"
+        )
     gpu = PoolGpu.of(accelerator)
     _check_choice("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
     _check_choice("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
@@ -159,16 +165,6 @@ def _check_gpu(config: Inputs, machine: MachineType) -> None:
     if size and size not in model.mig_profiles:
         profiles = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
         raise bad_request(f'GPU partition size "{size}" is not one of {kind}: {profiles}')
-
-
-def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
-    allowed = machine.gpu_counts(kind)
-    if count in allowed:
-        return
-    fixed = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
-    has = f"{' or '.join(map(str, allowed))} of this type" if allowed else fixed
-    requested = f"{count} accelerators of type {kind}"
-    raise bad_request(f"Machine type {machine.name} cannot have {requested}: it has {has}")
 
 
 def _check_choice(field: str, value: str | None, allowed: tuple[str, ...]) -> None:

@@ -153,19 +153,14 @@ class GcpProvider(Provider):
         elif resource.type == NODE_POOL:
             self._delete_pool(resource, *old.id.split("/nodePools/"))
         else:
-            if resource.type == NETWORK:
-                self._refuse_used(old)
+            for made in self._store.made() if resource.type == NETWORK else ():
+                if made["in"] == old.outputs.get("name"):
+                    raise RehearsalError(
+                        f"Error waiting for Deleting Network: The network resource '{old.id}' is "
+                        f"already being used by '{made['name']}'. GKE made it for a Service, an "
+                        "Ingress or a Gateway, which goes before the cluster"
+                    )
             self._store.delete("recorded", _record_key(resource.type, old.id))
-
-    def _refuse_used(self, network: State) -> None:
-        """Raise an error if load balancers that GKE made are left in a network."""
-        for made in self._store.made():
-            if made["in"] == network.outputs.get("name"):
-                used = f"The network resource '{network.id}' is already being used by"
-                raise RehearsalError(
-                    f"Error waiting for Deleting Network: {used} '{made['name']}'. GKE made it for "
-                    "a Service, an Ingress or a Gateway, which goes before the cluster"
-                )
 
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
@@ -229,7 +224,9 @@ class GcpProvider(Provider):
             existing = pools.get(pool.name)
             if is_new:
                 _refuse_existing(resource, identity, existing.resource if existing else None)
-                is_tainted = _is_tainted_automatically(pool, pools.values())
+                # GKE taints a new GPU pool if the cluster has a pool without GPUs.
+                members = [item for item in pools.values() if item.cluster_id == pool.cluster_id]
+                is_tainted = _has_gpus(pool) and not all(map(_has_gpus, members))
             elif existing is None:
                 raise not_found(identity)
             else:
@@ -351,10 +348,8 @@ def _refuse_existing(resource: Resource, identity: str, existing: Mapping[str, A
         raise already_exists(identity)
 
 
-def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
-    """Return whether GKE taints a new GPU pool: if the cluster has a pool without GPUs."""
-    existing = [member for member in pools if member.cluster_id == pool.cluster_id]
-    return node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, existing))
+def _has_gpus(pool: Pool) -> bool:
+    return pool.gpu is not None or labels.GKE_ACCELERATOR in pool.labels
 
 
 def _with_id(identity: str, resources: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

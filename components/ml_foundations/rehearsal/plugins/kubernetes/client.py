@@ -132,16 +132,16 @@ class Client:
         """Return the plural of a kind and whether it is namespaced; look up a new kind again."""
         with self._lock:
             if kind not in self._kinds.get(api_version, {}):
-                self._kinds[api_version] = self._discover(api_version)
+                served = self._api.find(_root(api_version)) or {"resources": []}
+                # The name of a subresource, such as pods/log, has a slash.
+                self._kinds[api_version] = {
+                    resource["kind"]: (resource["name"], resource["namespaced"])
+                    for resource in served["resources"]
+                    if "/" not in resource["name"]
+                }
             if kind not in self._kinds[api_version]:
                 raise UnknownKindError(404, f"the cluster serves no {kind} of {api_version}")
             return self._kinds[api_version][kind]
-
-    def _discover(self, api_version: str) -> dict[str, tuple[str, bool]]:
-        listed = (self._api.find(_root(api_version)) or {"resources": []})["resources"]
-        # The name of a subresource, such as pods/log, has a slash.
-        kinds = [resource for resource in listed if "/" not in resource["name"]]
-        return {kind["kind"]: (kind["name"], kind["namespaced"]) for kind in kinds}
 
 
 def _query(dry_run: bool) -> dict[str, str]:

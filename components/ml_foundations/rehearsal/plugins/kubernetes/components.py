@@ -66,7 +66,15 @@ def _register_children(
         for key in TopologicalSorter(dependencies).static_order():
             depends_on = [children[dependency] for dependency in dependencies[key]]
             options = pulumi.ResourceOptions(parent=parent, depends_on=depends_on)
-            children[key] = _register(by_key[key], options, prefix)
+            obj = by_key[key]
+            name = object_id(obj["metadata"])
+            options.retain_on_delete = annotations_of(obj).get(_POLICY) == "keep" or None
+            is_secret = (obj["apiVersion"], obj["kind"]) == ("v1", "Secret")
+            secrets = obj.keys() & {"data", "stringData"} if is_secret else ()
+            properties = obj | {part: pulumi.Output.secret(obj[part]) for part in secrets}
+            token = token_of(obj["apiVersion"], obj["kind"])
+            full_name = f"{prefix}:{name}" if prefix else name
+            children[key] = pulumi.CustomResource(token, full_name, properties, options)
     except CycleError as error:
         first, *_ = error.args[1]
         raise RehearsalError(f"{title(by_key[first])} depends on itself ({_DEPENDS_ON})") from None
@@ -86,16 +94,6 @@ def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
     for candidate in [("", "Namespace", "", namespace), *definitions, *named]:
         if candidate in objects and candidate != key:
             yield candidate
-
-
-def _register(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pulumi.Resource:
-    name = object_id(obj["metadata"])
-    options.retain_on_delete = annotations_of(obj).get(_POLICY) == "keep" or None
-    is_secret = (obj["apiVersion"], obj["kind"]) == ("v1", "Secret")
-    secrets = obj.keys() & {"data", "stringData"} if is_secret else ()
-    properties = obj | {key: pulumi.Output.secret(obj[key]) for key in secrets}
-    token = token_of(obj["apiVersion"], obj["kind"])
-    return pulumi.CustomResource(token, f"{prefix}:{name}" if prefix else name, properties, options)
 
 
 def _key(obj: Object) -> _Key:

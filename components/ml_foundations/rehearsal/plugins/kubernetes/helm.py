@@ -113,12 +113,25 @@ class Helm:
         """Install or upgrade the release, or record it if its chart cannot be fetched."""
         self._refuse_unknown_values(inputs)
         if obstacle := self._fetch_obstacle(inputs):
-            self._start_controller(resource, inputs)
+            rehearsal = self._settings.replica
+            chart = _chart_name(inputs)
+            if chart in _CONTROLLERS and rehearsal.kubeconfig.exists():
+                # The controller runs as a process in place of the chart.
+                self._provider.log(resource, "status", f"{chart} starts next to the control plane")
+                settings: dict[str, Any] = {}
+                for _, more in chart_values.local_values(inputs):
+                    settings = merged(settings, more)
+                controllers.start(rehearsal, toolchain.ensure(), _CONTROLLERS[chart], settings)
             self._provider.log(resource, "warning", f"recorded, chart not installed: {obstacle}")
             return self._record(inputs, resource, instead=obstacle)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
-        self._end_interrupted(name, namespace)
+        # An operation of this stack that was killed is undone: Helm would refuse to continue.
+        interrupted = self._status(namespace, name)
+        if interrupted == "pending-install":
+            self._uninstall(namespace, name, _DEFAULT_SECONDS)
+        elif interrupted.startswith("pending-"):
+            self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
         # Helm applies its timeout itself. This one is longer, for a Helm that hangs.
         words = ["upgrade", "--install", name, *self._chart_arguments(inputs)]
         words += ["--namespace", namespace, "--timeout", f"{seconds:.0f}s"]
@@ -170,17 +183,6 @@ class Helm:
             errors += chart_values.unknown_keys(_chart_name(inputs), values, path)
         if errors and self._fetch_obstacle(inputs):
             raise RehearsalError("\n".join(errors))
-
-    def _start_controller(self, resource: Resource, inputs: Properties) -> None:
-        """Start the controller that runs as a process in place of a chart."""
-        rehearsal = self._settings.replica
-        chart = _chart_name(inputs)
-        if chart in _CONTROLLERS and rehearsal.kubeconfig.exists():
-            self._provider.log(resource, "status", f"{chart} starts next to the control plane")
-            values: dict[str, Any] = {}
-            for _, more in chart_values.local_values(inputs):
-                values = merged(values, more)
-            controllers.start(rehearsal, toolchain.ensure(), _CONTROLLERS[chart], values)
 
     def read(self, resource: Resource, old: State) -> State | None:
         """Return the release as it was recorded, or None if Helm no longer has it."""
@@ -252,14 +254,6 @@ class Helm:
 
     def _status(self, namespace: str, name: str) -> str:
         return status(self._settings.client, namespace, name)
-
-    def _end_interrupted(self, name: str, namespace: str) -> None:
-        """Undo an operation of this stack that was killed: Helm would refuse to continue."""
-        interrupted = self._status(namespace, name)
-        if interrupted == "pending-install":
-            self._uninstall(namespace, name, _DEFAULT_SECONDS)
-        elif interrupted.startswith("pending-"):
-            self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
     def _chart_arguments(self, inputs: Properties) -> list[str]:
         """Return Helm's arguments for a chart; log in first if its repository has a password."""

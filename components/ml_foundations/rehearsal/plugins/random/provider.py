@@ -48,7 +48,15 @@ class RandomProvider(StatelessProvider):
                 encoded = base64.b64encode(raw).decode()
                 return encoded, {"base64": Secret(encoded), "hex": Secret(raw.hex())}
             case "RandomId":
-                return _random_id(inputs)
+                raw = secrets.token_bytes(int(inputs["byteLength"]))
+                identity = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+                prefix = inputs.get("prefix") or ""
+                return identity, {
+                    "b64Std": prefix + base64.b64encode(raw).decode(),
+                    "b64Url": prefix + identity,
+                    "hex": prefix + raw.hex(),
+                    "dec": prefix + str(int.from_bytes(raw)),
+                }
             case "RandomInteger":
                 number = chance.randint(int(inputs["min"]), int(inputs["max"]))
                 return str(number), {"result": number}
@@ -59,33 +67,17 @@ class RandomProvider(StatelessProvider):
                 parts = filter(None, [inputs.get("prefix"), *words, chance.choice(_ANIMALS)])
                 return (inputs.get("separator") or "-").join(parts), {}
             case "RandomShuffle":
-                return "-", {"results": _shuffled(inputs, chance)}
+                # The inputs repeat until there are ``resultCount`` of them.
+                items = list(inputs["inputs"])
+                chance.shuffle(items)
+                count = int(inputs.get("resultCount") or len(items))
+                return "-", {"results": list(islice(cycle(items), count))}
             case "RandomString":
                 text = _random_text(inputs)
                 return text, {"result": text}
             case _:
                 identity = str(uuid.uuid4())
                 return identity, {"result": identity}
-
-
-def _random_id(inputs: Properties) -> tuple[str, Properties]:
-    raw = secrets.token_bytes(int(inputs["byteLength"]))
-    identity = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    prefix = inputs.get("prefix") or ""
-    return identity, {
-        "b64Std": prefix + base64.b64encode(raw).decode(),
-        "b64Url": prefix + identity,
-        "hex": prefix + raw.hex(),
-        "dec": prefix + str(int.from_bytes(raw)),
-    }
-
-
-def _shuffled(inputs: Properties, chance: Random) -> list[Any]:
-    """Return the inputs in random order, over and over until there are ``resultCount`` of them."""
-    items = list(inputs["inputs"])
-    chance.shuffle(items)
-    count = int(inputs.get("resultCount") or len(items))
-    return list(islice(cycle(items), count))
 
 
 def _random_text(inputs: Mapping[str, Any]) -> str:
