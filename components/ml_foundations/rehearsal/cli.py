@@ -54,15 +54,7 @@ def _run() -> None:
     args = _parse(words)
     if (args.command == "up" and sys.platform != "linux") or sys.platform == "win32":
         sys.exit(_NOT_LINUX)
-    # The program as the user called it, for messages that name a command to run.
-    command = sys.argv[0]
-    if command.endswith("__main__.py"):
-        command = "python -m ml_foundations.rehearsal"
-    elif shutil.which(Path(command).name) == command:
-        command = Path(command).name
-    else:
-        command = shlex.quote(command)
-    os.environ["ML_FOUNDATIONS_COMMAND"] = command
+    os.environ["ML_FOUNDATIONS_COMMAND"] = _command_as_typed()
     try:
         from ml_foundations.rehearsal import commands
     except ModuleNotFoundError as error:
@@ -247,3 +239,12 @@ def _metric_and_value(text: str) -> tuple[str, str]:
 def _names(text: str) -> list[str]:
     """Return the pools of ``h100,l4``."""
     return [name for name in text.split(",") if name]
+
+
+def _command_as_typed() -> str:
+    """Return the program as the user called it, for messages that name a command to run."""
+    program = sys.argv[0]
+    if program.endswith("__main__.py"):
+        return "python -m ml_foundations.rehearsal"
+    name = Path(program).name
+    return name if shutil.which(name) == program else shlex.quote(program)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -379,7 +379,7 @@ def _not_settled(report: contents.Report) -> list[contents.Workload]:
     return waiting
 
 
-_COMMANDS = {
+_COMMANDS: Mapping[str, Callable[[Rehearsal, argparse.Namespace], None]] = {
     "up": _up,
     "down": _down,
     "status": _status,

@@ -75,8 +75,22 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         python = self._interpreter(request.info, context)
-        launcher = [python, "-u", "-c", PROGRAM_LAUNCHER, self._executor]
-        command = [*launcher, *_run_arguments(request, self._engine)]
+        flags = {
+            "--monitor": request.monitor_address,
+            "--engine": self._engine,
+            "--project": request.project,
+            "--stack": request.stack,
+            "--pwd": request.pwd,
+            "--organization": request.organization,
+            "--root_directory": request.info.root_directory,
+            "--dry_run": "true" if request.dryRun else "false",
+            "--parallel": str(request.parallel),
+        }
+        command = [python, "-u", "-c", PROGRAM_LAUNCHER, self._executor]
+        for flag, value in flags.items():
+            command += [flag, value] if value else []
+        program = Path(request.info.program_directory) / request.info.entry_point
+        command += [program, *request.args]
         # The program reports to the engine over gRPC, and writes to this host's own streams.
         with self._process(context, command, env=environment) as process:
             code = process.wait()
@@ -87,7 +101,12 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
         """Run a plugin written in Python and pass on its output."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
-        command = [self._interpreter(request.info, context), "-u", *_plugin_arguments(request)]
+        arguments = [request.info.program_directory or request.program, *request.args]
+        if request.kind == "analyzer":
+            # The SDK runs a policy pack. Its first argument is the engine, the second its folder.
+            folder, engine, *rest = arguments
+            arguments = ["-m", "pulumi.policy", engine, folder, *rest[1:]]
+        command = [self._interpreter(request.info, context), "-u", *arguments]
         options: dict[str, Any] = {"cwd": request.pwd or None, "env": environment}
         options |= dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         with self._process(context, command, **options) as process:
@@ -201,48 +220,18 @@ def required_packages(folders: Iterable[Path]) -> list[Any]:
         for path in folder.glob(_PLUGIN_FILE):
             plugin = json.loads(path.read_text())
             if plugin.get("resource"):
-                version = (plugin.get("version") or _version(path)).removeprefix("v")
+                version = plugin.get("version")
+                if not version:  # The distribution of an SDK has the name of its module.
+                    module = path.parent
+                    distributions = importlib.metadata.distributions(
+                        name=module.name, path=[str(module.parent)]
+                    )
+                    version = next(iter(distributions)).version
                 package = plugin_pb2.PackageDependency(name=plugin["name"], kind="resource")
-                package.version = f"v{version}"
+                package.version = f"v{version.removeprefix('v')}"
                 package.server = plugin.get("server", "")
                 packages.append(package)
     return packages
-
-
-def _version(plugin_file: Path) -> str:
-    """Return the version of the distribution of an SDK, which has the name of the SDK's module."""
-    folder = plugin_file.parent
-    distributions = importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)])
-    return next(iter(distributions)).version
-
-
-def _run_arguments(request: Any, engine: str) -> list[str]:
-    flags = {
-        "--monitor": request.monitor_address,
-        "--engine": engine,
-        "--project": request.project,
-        "--stack": request.stack,
-        "--pwd": request.pwd,
-        "--organization": request.organization,
-        "--root_directory": request.info.root_directory,
-        "--dry_run": "true" if request.dryRun else "false",
-        "--parallel": str(request.parallel),
-    }
-    arguments: list[str] = []
-    for flag, value in flags.items():
-        if value:
-            arguments += [flag, value]
-    program = Path(request.info.program_directory) / request.info.entry_point
-    return [*arguments, str(program), *request.args]
-
-
-def _plugin_arguments(request: Any) -> list[str]:
-    """Return Python's arguments: a policy pack runs by the SDK, a plugin by its __main__.py."""
-    folder = request.info.program_directory or request.program
-    if request.kind == "analyzer":
-        engine, *rest = request.args
-        return ["-m", "pulumi.policy", engine, folder, *rest[1:]]
-    return [folder, *request.args]
 
 
 def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:

@@ -157,19 +157,19 @@ def up(
                 status = _run(rehearsal, read_line, *_UPDATE)
         if status != 0:
             summary = pulumi_output.summary().strip() or "something ended it"
-            raise _failure(rehearsal, "its output is above" if verbose else summary)
+            reason = "its output is above" if verbose else summary
+            log_path = os.path.relpath(rehearsal.up_log)
+            command = rehearsal.command("up")
+            fix = f"Fix these errors, then run {command}. The whole log: {log_path}"
+            if "it is protected" in reason:
+                ours = (
+                    "data: false frees a volume, and deletion_protection: false a pool or cluster"
+                )
+                fix = f"Of our own, {ours}. {fix}"
+            raise RehearsalError(f"pulumi up failed: {reason}\n{fix}")
     write_json(rehearsal.applied, [fingerprint, stamp(state_file(rehearsal))])
     if not quiet and not verbose:
         terminal.print(wrapped(pulumi_output.summary(), terminal), soft_wrap=True)
-
-
-def _failure(rehearsal: Rehearsal, reason: str) -> RehearsalError:
-    log = os.path.relpath(rehearsal.up_log)
-    fix = f"Fix these errors, then run {rehearsal.command('up')}. The whole log: {log}"
-    if "it is protected" in reason:
-        ours = "data: false frees a volume, and deletion_protection: false a pool or cluster"
-        fix = f"Of our own, {ours}. {fix}"
-    return RehearsalError(f"pulumi up failed: {reason}\n{fix}")
 
 
 def _fingerprint(rehearsal: Rehearsal) -> Any:

@@ -150,9 +150,19 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
             with running_calls.running():
                 return method(*args)
         except plugin.InitFailedError as error:
-            # The inputs of the message mark the secrets in the state of the failed resource.
-            details = _init_failed_status(error, inputs)
-            context.set_trailing_metadata((("grpc-status-details-bin", details),))
+            # By these details the engine learns that the resource exists and is not ready. The
+            # inputs of the message mark the secrets in its state.
+            detail = messages.ErrorResourceInitFailed(
+                id=error.state.id,
+                properties=_struct(error.state.outputs, inputs),
+                inputs=_struct(error.state.inputs, inputs),
+                reasons=error.reasons,
+            )
+            code = grpc.StatusCode.UNKNOWN.value[0]
+            status = stubs.status_pb2.Status(code=code, message=str(error))
+            status.details.add().Pack(detail)
+            details = ("grpc-status-details-bin", status.SerializeToString())
+            context.set_trailing_metadata((details,))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except RehearsalError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -229,19 +239,6 @@ def _diff_response(diff: plugin.Diff) -> Any:
         kind = kinds.UPDATE_REPLACE if path in diff.replaces else kinds.UPDATE
         response.detailedDiff[path].CopyFrom(kinds(kind=kind, inputDiff=True))
     return response
-
-
-def _init_failed_status(error: plugin.InitFailedError, inputs: struct_pb2.Struct | None) -> bytes:
-    """Return the status by which the engine learns that a resource exists and is not ready."""
-    detail = messages.ErrorResourceInitFailed(
-        id=error.state.id,
-        properties=_struct(error.state.outputs, inputs),
-        inputs=_struct(error.state.inputs, inputs),
-        reasons=error.reasons,
-    )
-    status = stubs.status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
-    status.details.add().Pack(detail)
-    return status.SerializeToString()
 
 
 def serve(provider: plugin.Provider) -> None:

@@ -22,9 +22,16 @@ def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
     has_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     can_open = has_screen and shutil.which("xdg-open")
     look = f"xdg-open {page}" if can_open else rehearsal.page.as_uri()
+    assumed: list[str] = []
+    if any(ASSUMED.name in Store(cluster).pools() for cluster in rehearsal.replicas):
+        assumed.append(
+            f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed nodes of "
+            f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
+            f"{rehearsal.command('up', nodes='nodes.yaml')}"
+        )
     return "\n".join(
         [
-            *_assumed_nodes(rehearsal),
+            *assumed,
             "\nTry next",
             *_edits(rehearsal),
             "  Look at the page in a browser, and into the cluster:",
@@ -34,17 +41,6 @@ def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
             f"  Remove it: {rehearsal.command('down')}",
         ]
     )
-
-
-def _assumed_nodes(rehearsal: Rehearsal) -> list[str]:
-    """Return how to use the user's nodes, if the program declares none."""
-    if not any(ASSUMED.name in Store(cluster).pools() for cluster in rehearsal.replicas):
-        return []
-    return [
-        f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed nodes of "
-        f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
-        f"{rehearsal.command('up', nodes='nodes.yaml')}"
-    ]
 
 
 def _disruption(rehearsal: Rehearsal, workloads: Iterable[Workload]) -> list[str]:

@@ -20,7 +20,6 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 _PINS: dict[str, str] = {pin["file"]: pin["sha256"] for pin in _TABLE.pop("pins")}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """The names of the architectures that every publisher builds for, by that of the machine."""
-ARCHITECTURES = tuple(_ARCHITECTURES.values())
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,15 @@ def _project_facts(
         case "container/EngineVersions":
             return _engine_versions(arguments, location)
         case "container/RegistryImage" | "container/RegistryRepository":
-            return _registry(arguments, location)
+            host = f"{arguments['region']}.gcr.io" if arguments.get("region") else "gcr.io"
+            project = location.project_of(arguments)
+            repository = f"{host}/{project.replace(':', '/')}"
+            image = f"{repository}/{arguments.get('name')}"
+            if arguments.get("tag"):
+                image += f":{arguments['tag']}"
+            elif arguments.get("digest"):
+                image += f"@{arguments['digest']}"
+            return {"project": project, "repositoryUrl": repository, "imageUrl": image}
         case "organizations/ClientConfig":
             config = {"project": location.project, "region": region, "zone": location.zone}
             identity = "projects/{project}/regions/{region}/zones/{zone}".format_map(config)
@@ -118,20 +126,6 @@ def _project_facts(
             return {"projects": [_project(location.project_of({}))]}
         case _:
             return None
-
-
-def _registry(arguments: Inputs, location: GcpLocation) -> dict[str, Any]:
-    """Return the URLs of a Container Registry, and of an image in it."""
-    project = location.project_of(arguments)
-    region = arguments.get("region")
-    host = f"{region}.gcr.io" if region else "gcr.io"
-    repository = f"{host}/{project.replace(':', '/')}"
-    image = f"{repository}/{arguments.get('name')}"
-    if arguments.get("tag"):
-        image += f":{arguments['tag']}"
-    elif arguments.get("digest"):
-        image += f"@{arguments['digest']}"
-    return {"project": project, "repositoryUrl": repository, "imageUrl": image}
 
 
 def _project(project: str) -> dict[str, Any]:

@@ -299,7 +299,12 @@ class Helm:
                 elif hopeless := stop():
                     reason = f"ends early: {hopeless}"
                 if reason:
-                    _interrupt(process)
+                    # Helm then marks the release as failed. It is killed if it does not end.
+                    process.send_signal(signal.SIGINT)
+                    try:
+                        process.communicate(timeout=_GRACE_SECONDS)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
                     raise RehearsalError(f"helm {command} {reason}") from None
 
     def _record(
@@ -342,8 +347,13 @@ class Helm:
             "version": chart["version"],
             "appVersion": chart.get("appVersion") or "",
         }
-        names = _resource_names(release.get("manifest", ""))
-        return inputs | {"status": status, "resourceNames": names}
+        # By kind, such as ``Deployment.apps/apps/v1``.
+        names: dict[str, set[str]] = {}
+        for obj in decode(release.get("manifest", "")):
+            kind = f"{group_kind(obj)}/{obj['apiVersion']}"
+            names.setdefault(kind, set()).add(object_id(obj["metadata"]))
+        resource_names = {kind: sorted(objects) for kind, objects in names.items()}
+        return inputs | {"status": status, "resourceNames": resource_names}
 
 
 def status(client: Client, namespace: str, name: str) -> str:
@@ -356,15 +366,6 @@ def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
     """Return the Secret in which Helm keeps the last revision of a release."""
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
     return max(revisions, key=lambda secret: int(labels_of(secret)["version"]), default=None)
-
-
-def _resource_names(manifest: str) -> dict[str, list[str]]:
-    """Return the names of a release's objects by kind, such as ``Deployment.apps/apps/v1``."""
-    names: dict[str, set[str]] = {}
-    for obj in decode(manifest):
-        kind = f"{group_kind(obj)}/{obj['apiVersion']}"
-        names.setdefault(kind, set()).add(object_id(obj["metadata"]))
-    return {kind: sorted(objects) for kind, objects in names.items()}
 
 
 def _answers(url: str) -> bool:
@@ -397,12 +398,3 @@ def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
         if inputs[key] is not True:
             words.append(str(inputs[key]))
     return words
-
-
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    """Interrupt Helm, which then marks the release as failed; kill it if it does not end."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.communicate(timeout=_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()

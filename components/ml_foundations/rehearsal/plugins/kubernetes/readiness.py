@@ -66,7 +66,15 @@ def reasons(client: Client, live: Object) -> list[str]:
         if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending"):
             starting.append(pod)
     if starting:
-        messages.update(_warnings(client, starting))
+        # The last warning about each pod, such as of a disk that another node holds.
+        namespace = starting[0]["metadata"]["namespace"]
+        events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
+        events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+        by_uid = {event["involvedObject"].get("uid"): event for event in events}
+        for pod in starting:
+            if event := by_uid.get(pod["metadata"]["uid"]):
+                name = pod["metadata"]["name"]
+                messages.add(f"pod {name}: {event['reason']}: {event['message']}")
     return sorted(messages)
 
 
@@ -233,16 +241,6 @@ _RULES: Mapping[str, Callable[[Client, Object], NotReady | None]] = {
     "Service": _service,
     "StatefulSet.apps": _rollout,
 }
-
-
-def _warnings(client: Client, pods: list[Object]) -> list[str]:
-    """Return the last warning about each pod, such as of a disk that another node holds."""
-    namespace = pods[0]["metadata"]["namespace"]
-    events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
-    events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
-    by_uid = {event["involvedObject"].get("uid"): event for event in events}
-    last = [(pod["metadata"]["name"], by_uid.get(pod["metadata"]["uid"])) for pod in pods]
-    return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in last if event]
 
 
 def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:

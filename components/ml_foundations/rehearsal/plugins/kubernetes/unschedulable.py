@@ -82,8 +82,12 @@ class UnschedulableCheck:
             if is_about(event["involvedObject"], live) and at > last:
                 last = at
                 message = event["message"]
-        if not message or any(map(_ends, self._client.list("v1", "Pod", namespace))):
+        if not message:
             return 0.0, ""
+        for pod in self._client.list("v1", "Pod", namespace):
+            is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            if pod["spec"].get("restartPolicy") != "Always" and not is_over:
+                return 0.0, ""  # It ends by itself.
         until = time.time() if last >= self._idle_since else 0.0
         return until, f"{_REFUSED}: {message}"
 
@@ -98,9 +102,3 @@ class UnschedulableCheck:
         if not of_pods or not all(of_pods):
             return 0.0, ""
         return unplaceable["began"], f"{_NEVER}: {of_pods[0]}"
-
-
-def _ends(pod: Object) -> bool:
-    """Return whether a pod that may run ends by itself."""
-    is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return pod["spec"].get("restartPolicy") != "Always" and not is_over
