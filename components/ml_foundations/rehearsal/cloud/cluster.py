@@ -45,7 +45,9 @@ class Cluster:
         self.sizes: dict[str, int] = self.store.get("sizes", {})
         """By pool, the number of nodes that it should have now."""
         self.began = 0.0
+        """When this round began, in seconds since the epoch."""
         self.pods: list[Object] = []
+        """The pods at the beginning of this round."""
         self.pools: dict[str, Pool] = {}
         """The declared node pools, with what the controllers before this one know of them."""
         self.declared: list[dict[str, Any]] = []
@@ -77,9 +79,9 @@ class Cluster:
         self.declared = [cluster.get("inputs") or {} for cluster in clusters]
         self.properties = next(iter(self.declared), {})
         # Without declared pools, the cluster exists already or is Autopilot's.
-        needs_no_pools = all(properties.get("enableAutopilot") for properties in self.declared)
+        has_standard = any(not properties.get("enableAutopilot") for properties in self.declared)
         has_imported = not all(map(nodes.is_simulated, self.nodes.items()))
-        if not needs_no_pools or has_imported or self.pools.keys() - {ASSUMED.name}:
+        if has_standard or has_imported or self.pools.keys() - {ASSUMED.name}:
             if ASSUMED.name in self.pools:
                 self.store.delete("node_pools", ASSUMED.name)
         elif not self.pools and any(map(is_unschedulable, self.pods)):

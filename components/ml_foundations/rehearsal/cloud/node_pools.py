@@ -41,8 +41,8 @@ class NodePoolController(Controller):
     ) -> None:
         """Ask other controllers where pods reach their disks, and which nodes have devices."""
         super().__init__(cluster)
-        selector, read = operator.HELM_SECRETS, operator.read_release
-        self._releases = cluster.watch("/api/v1/secrets", selector, read=read)
+        read = operator.read_release
+        self._releases = cluster.watch("/api/v1/secrets", operator.HELM_SECRETS, read=read)
         self._disk_zones = disk_zones
         self._plan_devices = plan_devices
         self._requests = ProvisioningRequests(cluster.api)

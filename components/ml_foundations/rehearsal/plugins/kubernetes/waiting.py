@@ -43,9 +43,11 @@ def until_ready(
             lack = missing(client, latest) if latest else None
         except ApiError as error:
             # The API server may come back.
-            latest, lack = live, NotReady(str(error))
+            latest = live
+            lack = NotReady(str(error))
         except Exception as error:
-            latest, lack = live, NotReady(f"it cannot be awaited: {error}", is_final=True)
+            latest = live
+            lack = NotReady(f"it cannot be awaited: {error}", is_final=True)
         if latest is None:
             raise RehearsalError(f"{title(live)} was deleted by somebody else while it was awaited")
         live = latest
