@@ -15,8 +15,8 @@ from ml_foundations.planning.input.clusters import (
     sources_of,
 )
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.clusters import judge_clusters
-from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.proof import is_rehearsed
 from pulumi_policy import (
     EnforcementLevel,

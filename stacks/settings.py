@@ -33,8 +33,9 @@ from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.kubernetes.words import number
-from ml_foundations.planning.verdict.findings import RULES, unknown_rule
-from ml_foundations.planning.verdict.objects import placeholder
+from ml_foundations.planning.rules.added import known_rules, unknown_rule
+from ml_foundations.planning.rules.built_in import RULES
+from ml_foundations.planning.rules.objects import placeholder
 from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.controllers import (
@@ -96,7 +97,7 @@ class ProofSettings(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         for accepted in self.accept:
             if rule := unknown_rule(accepted):
-                yield f"accept.{accepted}", unknown(rule, RULES, "See docs/planning.md")
+                yield f"accept.{accepted}", unknown(rule, known_rules(), "See docs/planning.md")
 
 
 class TrainingQueueSettings(Queues):

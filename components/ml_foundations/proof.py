@@ -22,11 +22,13 @@ from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
 from ml_foundations.planning.input.clusters import PROVIDER, TIES, Declared, clusters_of
 from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
 from ml_foundations.planning.model import kind_files
+from ml_foundations.planning.rules.added import checked
+from ml_foundations.planning.rules.built_in import IF_ASKED
+from ml_foundations.planning.rules.findings import Finding, Severity, reason_of, unmatched
+from ml_foundations.planning.rules.rule import Rule
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import over_budget
-from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of, unmatched
-from ml_foundations.planning.verdict.objects import image_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
@@ -77,6 +79,7 @@ class Proof:
         existing_node_pools: Sequence[Resource] = (),
         require_digests: bool = False,
         kinds: str | None = None,
+        rules: Sequence[Rule] = (),
     ) -> None:
         """Start to collect the declared resources.
 
@@ -94,9 +97,11 @@ class Proof:
             require_digests: Whether to warn about images without a digest.
             kinds: The folder with files that describe your kinds, from the folder in which the
                 program runs. The default is that of the variable ML_FOUNDATIONS_KINDS.
+            rules: Your own rules (docs/your-own-rules.md).
 
         Raises:
-            ValueError: The budget is not a number.
+            TypeError: Something in ``rules`` is not a rule.
+            ValueError: The budget is not a number, or a rule has the name of another.
             SystemExit: A file in ``kinds`` is invalid, or there is no such folder.
         """
         if kinds is not None:
@@ -107,7 +112,7 @@ class Proof:
         self._monthly_budget = None if monthly_budget is None else _amount(monthly_budget)
         self._locations: Mapping[str, str] = locations or {}
         self._existing: Sequence[Resource] = existing_node_pools
-        self._require_digests = require_digests
+        self._rules = [*checked(rules), *(IF_ASKED if require_digests else ())]
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._lines: list[str] = []
         self._registered: list[_Registered] = []
@@ -282,7 +287,11 @@ class Proof:
     def _judge(self, resources: Sequence[Declared]) -> Verdicts:
         self._clusters = clusters_of(resources) or {}
         return judge_clusters(
-            resources, self._existing, rehearsed=is_rehearsed(), accepted=self._accepted
+            resources,
+            self._existing,
+            rehearsed=is_rehearsed(),
+            accepted=self._accepted,
+            rules=self._rules,
         )
 
     def _report(self, verdicts: Verdicts, hidden: Collection[str] = ()) -> None:
@@ -322,8 +331,6 @@ class Proof:
             excess := over_budget(verdicts.cost, self._monthly_budget)
         ):
             findings.append(excess)
-        for item in verdicts.workloads if self._require_digests else ():
-            findings += image_findings(item.workload)
         return findings
 
     def _sentence(self, finding: Finding) -> str:

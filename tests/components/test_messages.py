@@ -15,7 +15,8 @@ from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import Spec, check
 from ml_foundations.kubernetes.spelling import nearest_names
-from ml_foundations.planning.verdict.findings import RULES, error, warning
+from ml_foundations.planning.rules.built_in import RULES
+from ml_foundations.planning.rules.findings import error, warning
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.proof import Proof
 from pydantic import TypeAdapter, ValidationError
@@ -309,7 +310,7 @@ def test_names_and_values_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("info", "warn"):
         monkeypatch.setattr(pulumi.log, name, texts.append)
     proof = Proof.__new__(Proof)
-    proof._accepted, proof._monthly_budget, proof._require_digests = {"accepted": EVIL}, None, False
+    proof._accepted, proof._monthly_budget = {"accepted": EVIL}, None
     proof._locations, proof._declared, proof._lines = {EVIL: EVIL}, [], []
     findings = [make("accepted", EVIL, EVIL, EVIL, EVIL) for make in (error, warning)]
     proof._report(replace(judge(()), reasons=tuple(findings)))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ml_foundations.kubernetes.quantities import format_milli, milli
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 
 from tests.differential.case import Document, pod_template
 from tests.factories import HOSTNAME, MAX_NODES

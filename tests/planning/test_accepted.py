@@ -9,7 +9,7 @@ import yaml
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.__main__ import main as plan
 from ml_foundations.planning.model.workloads import template_path, workload_kinds
-from ml_foundations.planning.verdict.findings import error
+from ml_foundations.planning.rules.findings import error
 
 from tests.factories import Manifest, container, deployment, in_namespace, job, template
 from tests.planning.test_rules import EDGE, NODES, queued

@@ -9,8 +9,8 @@ from ml_foundations.catalog.injections import SERVICE_AGENT
 from ml_foundations.planning import UNKNOWN
 from ml_foundations.planning.input.program import Resource, granted_buckets, is_judged, named
 from ml_foundations.planning.model.workloads import workload_kinds
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict import program
-from ml_foundations.planning.verdict.findings import Finding
 
 from tests.factories import claim, container, job, namespaced, resource, template
 from tests.planning.test_program import cluster

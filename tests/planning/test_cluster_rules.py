@@ -1,16 +1,14 @@
 """Rules that GKE states for a whole cluster are judged over all of its pools, not for each."""
 
-import inspect
 from typing import Any
 
-import pytest
 from ml_foundations import GkeCluster, GpuNodePool
 from ml_foundations.planning import UNKNOWN
 from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
-from ml_foundations.planning.verdict.cluster_rules import CLUSTER_RULES, cluster_findings
-from ml_foundations.planning.verdict.findings import RULES
+from ml_foundations.planning.rules.pools import interfaces
 
 from tests.support.declaring import declared, inputs
+from tests.support.stacks import stack_of
 
 V2 = {"datapathProvider": "ADVANCED_DATAPATH"}
 NAMED = {"additionalNodeNetworkConfigs": [{"network": "gpu", "subnetwork": "gpu-1"}]}
@@ -27,34 +25,23 @@ def pool(name: str, of_cluster: Any = "one", **config: Any) -> Resource:
 CLAIMS = pool("a4", acceleratorNetworkProfile="auto")
 LABEL = {"cloud.google.com/gke-networking-dra-driver": "true"}
 LABELLED = (NODE_POOL, {"name": "own", "cluster": "one", "nodeConfig": {"labels": LABEL}})
-CASES: dict[str, tuple[list[Resource], list[Resource]]] = {
-    "dranet-or-networks": (
-        [of("one"), CLAIMS, pool("mega", **NAMED)],
-        [of("one"), of("two"), CLAIMS, pool("mega", "two", **NAMED)],
-    ),
-}
-"""Of each rule: pools that break it in one cluster, and the same pools in two."""
 
 
 def found(resources: list[Resource]) -> list[tuple[str, str]]:
-    return [(each.rule, each.object) for each in cluster_findings(resources)]
+    return [(each.rule, each.object) for each in interfaces(stack_of([], *resources))]
 
 
-def test_every_rule_of_clusters_is_here() -> None:
-    assert CASES.keys() == CLUSTER_RULES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("rule", CLUSTER_RULES)
-def test_a_rule_is_about_the_pools_of_one_cluster(rule: str) -> None:
-    assert "Source: " in (inspect.getdoc(CLUSTER_RULES[rule]) or "")
-    breaking, apart = CASES[rule]
-    assert found(breaking) == [(rule, "NodePool a4")]
+def test_a_rule_is_about_the_pools_of_one_cluster() -> None:
+    apart = [of("one"), of("two"), CLAIMS, pool("mega", "two", **NAMED)]
+    assert found([of("one"), CLAIMS, pool("mega", **NAMED)]) == [
+        ("dranet-or-networks", "NodePool a4")
+    ]
     assert found(apart) == []
 
 
 def test_the_other_pool_is_named_whatever_starts_the_driver() -> None:
     mega = pool("mega", **NAMED)
-    (finding,) = cluster_findings([of("one"), LABELLED, mega])
+    (finding,) = interfaces(stack_of([], of("one"), LABELLED, mega))
     assert "those of pool mega name them" in finding.message
     assert found([LABELLED, mega]) == [("dranet-or-networks", "NodePool own")]
     unknown = pool("a4", UNKNOWN, acceleratorNetworkProfile="auto")

@@ -6,7 +6,7 @@ import pytest
 from ml_foundations.catalog.compute_classes import conditions, differences, matched
 from ml_foundations.planning import UNKNOWN
 from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 

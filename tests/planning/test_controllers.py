@@ -8,6 +8,7 @@ import yaml
 from ml_foundations.catalog.tables import rows
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.api_server import definitions, fields
+from ml_foundations.planning.rules.built_in import descriptions
 from ml_foundations.planning.verdict.program import judge_documents
 
 from codegen import definitions as generator
@@ -216,7 +217,8 @@ def test_an_unknown_value_is_not_refused(kind: str) -> None:
 def test_every_row_has_its_source() -> None:
     assert all(row.cells["source"] for row in fields.CONTROLLER_ROWS)
     assert all(row["source"] for row in rows("name_limits.csv"))
-    assert all(row["source"] for row in rows("rules.csv", "ml_foundations.planning.verdict"))
+    assert all(row["source"] for row in rows("refusals.csv", "ml_foundations.planning.rules"))
+    assert all(described.source for described in descriptions())
 
 
 def test_the_definitions_are_those_of_the_pinned_versions() -> None:

@@ -7,9 +7,9 @@ import pytest
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict import cost, report
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost, over_budget
-from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts

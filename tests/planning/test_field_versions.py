@@ -7,14 +7,15 @@ import pytest
 from ml_foundations.catalog.tables import rows
 from ml_foundations.planning.input.field_catalog import has_field, schema
 from ml_foundations.planning.input.program import CLUSTER
-from ml_foundations.planning.verdict import field_versions
-from ml_foundations.planning.verdict.field_versions import _fields, _steps, version_findings
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.rules import field_versions
+from ml_foundations.planning.rules.field_versions import _fields, _steps, versions
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.tools import groups
 
 from codegen import feature_gates
 from tests.factories import Manifest, namespaced
+from tests.support.stacks import stack_of
 
 PACKAGE = "ml_foundations.planning.api_server"
 WEIGHTS = {"volumes": [{"name": "w", "image": {"reference": "registry.example/w@sha256:0"}}]}
@@ -31,7 +32,7 @@ def pod(**spec: Any) -> Manifest:
 
 
 def found(manifest: Manifest, *clusters: Manifest) -> list[Finding]:
-    return list(version_findings([manifest], clusters))
+    return list(versions(stack_of([manifest], *((CLUSTER, cluster) for cluster in clusters))))
 
 
 @pytest.mark.parametrize(

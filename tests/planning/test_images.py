@@ -3,17 +3,18 @@
 from typing import Any
 
 import pytest
-from ml_foundations.planning import UNKNOWN, judge
-from ml_foundations.planning.verdict.objects import image_findings
+from ml_foundations.planning import UNKNOWN
+from ml_foundations.planning.rules.objects import image_digests
 
 from tests.factories import container, daemon_set, job, template
+from tests.support.stacks import with_workloads
 
 DIGEST = f"sha256:{'a' * 64}"
 
 
 def told(**fields: Any) -> list[str]:
-    (verdict,) = judge([daemon_set("agent", template(containers=[container() | fields]))]).workloads
-    return [finding.message for finding in image_findings(verdict.workload)]
+    agent = daemon_set("agent", template(containers=[container() | fields]))
+    return [finding.message for finding in image_digests(with_workloads(agent))]
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,7 @@ def test_every_container_is_named_with_its_path() -> None:
         containers=[container() | {"image": f"a@{DIGEST}"}],
         initContainers=[{"name": "i", "image": "b:1"}],
     )
-    (verdict,) = judge([job("train", 1, pods)]).workloads
-    (finding,) = image_findings(verdict.workload)
+    (finding,) = image_digests(with_workloads(job("train", 1, pods)))
     assert finding.path == "spec.template.spec.initContainers[0].image"
     assert (finding.severity, finding.object) == ("warning", "Job team/train")
     assert finding.rule == "image-digest"

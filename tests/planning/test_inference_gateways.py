@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from ml_foundations.catalog.inference_gateways import GOOGLE_PROXIES, probed
+from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import SUBNETWORK
-from ml_foundations.planning.verdict.findings import Severity
-from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
+from ml_foundations.planning.rules.findings import Severity
+from ml_foundations.planning.rules.inference_gateways import inference_gateways
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
@@ -17,6 +18,7 @@ from ml_foundations.workloads.inference_service import InferenceServiceSpec
 
 from tests.factories import Manifest
 from tests.support.cluster_objects import policy
+from tests.support.stacks import stack_of
 
 PROXIES: Any = (
     SUBNETWORK,
@@ -62,12 +64,13 @@ def one(objects: list[Manifest], kind: str, name: str) -> Any:
 
 
 def findings(objects: list[Manifest], has_policies: bool = True) -> list[tuple[str, str, str]]:
-    found = inference_gateway_findings(objects, [PROXIES], has_policies=has_policies)
+    standard = () if has_policies else ((CLUSTER, {}),)
+    found = inference_gateways(stack_of(objects, PROXIES, *standard))
     return [(each.rule, each.object, str(each.severity)) for each in found]
 
 
 def messages(objects: list[Manifest]) -> str:
-    found = inference_gateway_findings(objects, [PROXIES], has_policies=True)
+    found = inference_gateways(stack_of(objects, PROXIES))
     return "\n".join(f"{each.path}: {each.message}. {each.remedy}" for each in found)
 
 
@@ -285,7 +288,7 @@ def test_prefill_pods_are_reached_by_decode_pods(ports: tuple[int, ...], count: 
     objects = [each for each in divided() if each["kind"] != "NetworkPolicy"]
     closed = policy("closed", **closing(*ports))
     closed["metadata"]["namespace"] = "serving"
-    found = inference_gateway_findings([*objects, closed], [], has_policies=True)
+    found = inference_gateways(stack_of([*objects, closed]))
     refused = [each.rule for each in found if "to Deployment serving/chat, which" in each.message]
     assert refused == ["network-policy"] * count
 

@@ -9,8 +9,8 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import judge
 from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.model.nodes import NodeUpgrade
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict import long_runs
-from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 

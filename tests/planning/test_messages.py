@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.report import as_summary, as_text
 
 from tests.factories import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import CLUSTER
-from ml_foundations.planning.verdict.network_policies import Network
+from ml_foundations.planning.rules.network import Network
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
 from tests.factories import (

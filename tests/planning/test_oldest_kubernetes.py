@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.pools import CLUSTER as CLUSTER_TYPE
 from ml_foundations.catalog.tables import rows
 from ml_foundations.planning.input.field_catalog import schema
-from ml_foundations.planning.verdict.field_versions import _fields, _kinds, version_findings
+from ml_foundations.planning.rules.field_versions import _fields, _kinds, versions
 from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.groups import Group
 
 from tests.support.checkout import CHECKOUT
 from tests.support.goldens import objects
+from tests.support.stacks import stack_of
 
 OLDEST = Group(
     "oldest-kubernetes",
@@ -112,7 +114,7 @@ def test_the_proof_finds_what_it_lacks_of_declared_objects(
 ) -> None:
     compared = 0
     for where, manifest in objects():
-        findings = list(version_findings([manifest], [CLUSTER]))
+        findings = list(versions(stack_of([manifest], (CLUSTER_TYPE, CLUSTER))))
         kind = f"{manifest['apiVersion']} {manifest['kind']}"
         if kind in oldest.kinds:
             compared += 1

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.peers import talk
-from ml_foundations.planning.verdict.network_policies import network_findings
+from ml_foundations.planning.rules.network_policies import network_policies
 
 from tests.factories import Manifest, namespaced
+from tests.support.stacks import stack_of
 
 INDEXED = {"completionMode": "Indexed", "completions": 4}
 
@@ -61,7 +62,7 @@ def test_pods_of_a_kind_reach_each_other(kind: str, rules: Manifest, is_closed: 
     made = namespaced(f"{described_kinds()[kind].group}/v1", kind, "it", spec=SEVERAL[kind])
     spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **rules}
     policy = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec=spec)
-    findings = [*network_findings([made, policy])]
+    findings = [*network_policies(stack_of([made, policy]))]
     assert [finding.path for finding in findings] == ["metadata.labels"] * is_closed
 
 
@@ -99,7 +100,7 @@ def test_pods_have_the_labels_that_controllers_add(
     policy = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec=only)
     # Which pod has which index, and names with random letters, nobody knows before.
     is_other = wanted["operator"] == "In" and named
-    assert ([*network_findings([of_kind(kind), policy])] == []) is not is_other
+    assert ([*network_policies(stack_of([of_kind(kind), policy]))] == []) is not is_other
     deny = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec={"podSelector": own})
     is_denied = wanted["operator"] == "Exists" or key.endswith("worker-index")  # the leader's is 0
-    assert ([*network_findings([of_kind(kind), deny])] != []) is is_denied
+    assert ([*network_policies(stack_of([of_kind(kind), deny]))] != []) is is_denied

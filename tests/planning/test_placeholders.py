@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.verdict.objects import placeholder
+from ml_foundations.planning.rules.objects import placeholder
 from ml_foundations.planning.verdict.program import judge_program
 
 from tests.factories import namespaced, resource

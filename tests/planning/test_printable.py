@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from ml_foundations.kubernetes import printable
 from ml_foundations.planning.__main__ import main
+from ml_foundations.planning.rules.findings import warning
 from ml_foundations.planning.verdict import markdown
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.findings import warning
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.markdown import of_comparison, of_errors, of_verdicts
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ml_foundations.planning.input.documents import read
-from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.report import as_text
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 from ml_foundations.planning.verdict.report import as_text
 

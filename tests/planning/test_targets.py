@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.planning.model.workloads import groups
-from ml_foundations.planning.verdict.findings import RULES, Finding
-from ml_foundations.planning.verdict.targets import _ROWS, target_findings
+from ml_foundations.planning.rules.built_in import RULES
+from ml_foundations.planning.rules.findings import Finding
+from ml_foundations.planning.rules.targets import _ROWS, targets
 
 from tests.factories import Manifest
+from tests.support.stacks import stack_of
 
 VERSION = "gateway.networking.k8s.io/v1"
 
@@ -28,7 +31,8 @@ def target(version: str, kind: str, namespace: str = "team", **spec: Any) -> Man
 
 
 def found(*objects: Manifest, is_complete: bool = True) -> list[Finding]:
-    return [*target_findings(objects, is_complete=is_complete)]
+    cluster = ((CLUSTER, {}),) if is_complete else ()
+    return [*targets(stack_of(objects, *cluster))]
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['of']} {row['path']}")

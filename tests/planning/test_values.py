@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
+from ml_foundations.planning.rules.values import wrong_image
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
-from ml_foundations.planning.verdict.values import wrong_image
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.factories import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import (

@@ -6,7 +6,7 @@ from typing import Any
 import guards
 import pytest
 from ml_foundations.planning.model.workloads import template_path
-from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
 
 GPU = "nvidia.com/gpu"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import cli, commands

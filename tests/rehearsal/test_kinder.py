@@ -13,11 +13,12 @@ from ml_foundations.catalog.gke_kinds import LATER_FIELDS
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import plural
 from ml_foundations.planning import UNKNOWN
-from ml_foundations.planning.input.program import later_fields
+from ml_foundations.planning.rules.field_versions import later_fields
 from ml_foundations.rehearsal.cloud import addons
 from ml_foundations.rehearsal.cloud.store import SWITCHES, Store
 
 from tests.support.golden import GOLDEN
+from tests.support.stacks import of_program
 
 ROOT = Path(ml_foundations.rehearsal.__file__).parent
 STATE = {"sizes", "ran_on", "unplaced", "hopeless", "ready"}
@@ -143,7 +144,7 @@ def test_no_component_sends_a_field_that_the_oldest_gke_refuses() -> None:
             if name in schemas:
                 seen.add(name)
                 assert not [*unknown({"spec": manifest["spec"]}, schemas[name])], path
-                assert not [*later_fields([manifest])], path
+                assert not [*later_fields(of_program(manifest))], path
     assert {"inferencepools.inference.networking.k8s.io", "networks.networking.gke.io"} <= seen
 
 
@@ -161,9 +162,9 @@ def test_a_field_that_an_older_gke_lacks_is_warned_about(
 ) -> None:
     kind = {"apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool"}
     manifest: Any = kind | {"metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
-    found = [*later_fields([manifest])]
+    found = [*later_fields(of_program(manifest))]
     assert [each.path for each in found] == fields
     assert not any(each.certain for each in found)
     name = {"name": "inferencepools.inference.networking.k8s.io"}
     own = {"apiVersion": "v1", "kind": "CustomResourceDefinition", "metadata": name}
-    assert not [*later_fields([manifest, own])]
+    assert not [*later_fields(of_program(manifest, own))]

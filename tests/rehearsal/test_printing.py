@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import ml_foundations
 import pytest
-from ml_foundations.planning.verdict.findings import error
+from ml_foundations.planning.rules.findings import error
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal import cli, commands, difference, files, progress

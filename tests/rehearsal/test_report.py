@@ -13,7 +13,7 @@ from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, PoolGpu
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.planning.input.iam import GOOGLE_ACCOUNT
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Pool

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ml_foundations.planning import judge
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.factories import Manifest

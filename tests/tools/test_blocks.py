@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ml_foundations import Task, TeamNamespace
 from ml_foundations.component.errors import ArgumentsError
-from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.verdicts import Verdict
 from pulumi import ResourceOptions, RunError
 from pulumi_kubernetes import Provider

@@ -7,7 +7,7 @@ import pytest
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning import Verdict
-from ml_foundations.planning.verdict.network_policies import Network, Pods
+from ml_foundations.planning.rules.network import Network, Pods
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 

@@ -18,11 +18,12 @@ from ml_foundations.planning.input.dump import dump_command
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
+from ml_foundations.planning.rules.added import known_rules, unknown_rule
+from ml_foundations.planning.rules.findings import Finding, unmatched
 from ml_foundations.planning.unexpected import UNREADABLE, described, step
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.accepted import with_accepted
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.findings import RULES, Finding, unknown_rule, unmatched
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -166,7 +167,7 @@ def _acceptance(text: str) -> tuple[str, str]:
     """Return the rule and the reason of ``quota-use/train=asked for more``."""
     accepted, _, reason = text.partition("=")
     if rule := unknown_rule(accepted):
-        hint = did_you_mean(rule, RULES)
+        hint = did_you_mean(rule, known_rules())
         raise argparse.ArgumentTypeError(f"{rule!r} is no rule. {hint} See docs/planning.md")
     if not reason:
         raise argparse.ArgumentTypeError(f"{text!r} has no reason. Write RULE=REASON")

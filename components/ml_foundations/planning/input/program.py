@@ -4,35 +4,25 @@ Resources are pairs of type token and inputs, as Pulumi's engine has them, with 
 values that are not known yet.
 """
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog import versions
-from ml_foundations.catalog.gke_kinds import (
-    FUSE_PROFILE,
-    FUSE_PROFILES_SINCE,
-    LATER_FIELDS,
-    lacks_fuse_profiles,
-    missing_kinds,
-)
 from ml_foundations.catalog.injections import SERVICE_AGENT
 from ml_foundations.catalog.kueue import configuration_object
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, plural, section
+from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
 from ml_foundations.kubernetes.reading import ReadError
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, leaves, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.iam import grants, is_of_iam
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
-from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Cause, Refusal, UnknownFact, doubt
+from ml_foundations.planning.model.refusals import Cause, UnknownFact
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
@@ -42,19 +32,8 @@ SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:Ro
 """A network, its private services access, its subnetworks, and its NAT gateways."""
 BUCKET = "gcp:storage/bucket:Bucket"
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
-_INDEX = re.compile(r"\[\d+\]")
 _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, versions.Chart)}
 """The charts of our components: planning takes the requests of their pods off the nodes."""
-_CONTROLLERS = {
-    "jobset.x-k8s.io": ("jobset", "JobSetController"),
-    "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
-    "leaderworkerset.x-k8s.io": ("lws", "LeaderWorkerSetController"),
-    "ray.io": ("kuberay-operator", "RayOperator"),
-    "trainer.kubeflow.org": ("kubeflow-trainer", "TrainerController"),
-}
-"""The chart of each group of kinds that GKE lacks, and the component that installs it."""
-_ADAPTERS = {"keda": "external.metrics.k8s.io", "prometheus-adapter": "custom.metrics.k8s.io"}
-"""The API of metrics that a chart serves, unless its values say otherwise."""
 NO_LIST = (UnknownFact("list of node pools", Cause.NO_POOL_LIST),)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
@@ -108,106 +87,10 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
     return objects
 
 
-def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Yield objects of kinds that neither the cluster, a chart nor a definition has."""
-    clusters = shown_clusters(resources)
-    if not clusters:
-        return  # another chart, or whoever made the cluster, may have brought them
-    charts, objects = _charts(resources), objects_of(resources)
-    missing = missing_kinds(clusters[0]) if len(clusters) == 1 else {}
-    definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    defined = {section(definition, "spec").get("group") for definition in definitions}
-    for manifest in objects:
-        kind, group = manifest["kind"], str(manifest.get("apiVersion")).partition("/")[0]
-        chart, component = _CONTROLLERS.get(group, ("", ""))
-        definition = f"{plural(kind)}.{group}"
-        setting = missing.get(group) or missing.get(definition)
-        if group in defined or (chart in charts if chart else not setting):
-            continue
-        if chart:
-            message = f"GKE has no {kind}, and nothing here installs {chart}, which adds it"
-            remedy = f"Declare a {component} that installs it, or the chart {chart}."
-        else:
-            message = f"the cluster has no {kind}, which GKE adds with {setting}"
-            remedy = f"Set {setting} of the cluster, or leave the object out."
-        namespace = section(manifest, "metadata").get("namespace")
-        name = "/".join(str(part) for part in (namespace, name_of(manifest)) if part)
-        yield Refusal("controller", "kind", message, remedy, object=f"{kind} {name}")
-
-
 def _has_valid_name(manifest: Manifest) -> bool:
     metadata = section(manifest, "metadata")
     names = (manifest.get("apiVersion"), metadata.get("name"), metadata.get("namespace"))
     return not any(isinstance(name, dict | list) for name in names)
-
-
-def without_class(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Yield claims of GKE's classes for buckets, on a cluster that is too old for them."""
-    clusters = _of_type(CLUSTER, resources)
-    if len(clusters) != 1 or not lacks_fuse_profiles(clusters[0]):
-        return
-    for manifest in objects_of(resources):
-        name = section(manifest, "spec").get("storageClassName")
-        is_profile = isinstance(name, str) and name.startswith(FUSE_PROFILE)
-        if manifest["kind"] == "PersistentVolumeClaim" and is_profile:
-            message = f"GKE has no class {name} before {FUSE_PROFILES_SINCE}"
-            remedy = f"Set minMasterVersion to {FUSE_PROFILES_SINCE}, or another class."
-            about = full_name(manifest)
-            yield Refusal("controller", "spec.storageClassName", message, remedy, object=about)
-
-
-def later_fields(objects: Sequence[Manifest]) -> Iterable[Refusal]:
-    """Yield the fields that a release of a kind lacks which the cluster may have."""
-    own = {name_of(item) for item in objects if item["kind"] == "CustomResourceDefinition"}
-    for manifest in objects:
-        group = str(manifest.get("apiVersion")).partition("/")[0]
-        definition = f"{plural(manifest['kind'])}.{group}"
-        for field, release in LATER_FIELDS.get(definition, ()) if definition not in own else ():
-            paths = [path for path, _ in leaves(manifest)]
-            paths += [_INDEX.sub("[]", path) for path in paths]
-            if any(path.startswith(field) for path in paths):
-                message = (
-                    f"{field} is new in {release} of its kind; an older GKE refuses the object"
-                )
-                remedy = "Leave it out, or make sure that your version of GKE has it."
-                refusal = doubt("later-field", field, message, remedy)
-                yield refusal._replace(object=full_name(manifest))
-
-
-def shared_metrics_apis(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Yield the APIs of metrics that several adapters serve: the last one takes over all of it."""
-    # See Kubernetes, "Configure the Aggregation Layer".
-    owners = defaultdict[str, set[str]](set)
-    for chart in _charts(resources):
-        owners[_ADAPTERS.get(chart, "")].add(f"chart {chart}")
-    services = [item for item in objects_of(resources) if item["kind"] == "APIService"]
-    for spec in (section(service, "spec") for service in services):
-        served_by = section(spec, "service")
-        owner = f"Service {served_by.get('namespace')}/{served_by.get('name')}"
-        owners[str(spec.get("group"))].add(owner)
-    for group in sorted(set(_ADAPTERS.values())):
-        if len(owners[group]) > 1:
-            several = " and ".join(sorted(owners[group]))
-            message = f"several adapters serve {group}: {several}. The one installed last gets all"
-            remedy = "Keep one of them, and scale by metrics that it serves."
-            yield Refusal("metrics-owner", "spec.service", message, remedy, object=group)
-
-
-def flat_buckets(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Yield the buckets of checkpoints without a hierarchical namespace: no copies are made."""
-    # See GKE, "Train large-scale machine learning models on GKE with Multi-Tier Checkpointing".
-    flat: set[str] = set()
-    for bucket in _of_type(BUCKET, resources):
-        if section(bucket, "hierarchicalNamespace").get("enabled") is not True:
-            flat.add(str(bucket.get("name")))
-    for manifest in objects_of(resources):
-        name = section(manifest, "spec").get("cloudStorageBucketName")
-        is_named = isinstance(name, str) and name in flat
-        if manifest["kind"] == "CheckpointConfiguration" and is_named:
-            message = f"the bucket {name} has no hierarchical namespace: checkpoints are not copied"
-            remedy = "Set hierarchicalNamespace.enabled of the bucket, and its uniform access."
-            path, about = "spec.cloudStorageBucketName", full_name(manifest)
-            yield Refusal("checkpoints", path, message, remedy, object=about)
 
 
 def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
@@ -219,14 +102,15 @@ def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
     """Return the inputs of the program's clusters, if all of its charts are ours."""
-    return _of_type(CLUSTER, resources) if _charts(resources) <= _CHARTS else []
+    return _of_type(CLUSTER, resources) if charts_of(resources) <= _CHARTS else []
 
 
 def _of_type(wanted: str, resources: Iterable[Resource]) -> list[Manifest]:
     return [inputs for type_, inputs in resources if type_ == wanted]
 
 
-def _charts(resources: Iterable[Resource]) -> set[str]:
+def charts_of(resources: Iterable[Resource]) -> set[str]:
+    """Return the names of the charts that a program installs."""
     return set(map(_chart, _of_type(RELEASE, resources)))
 
 

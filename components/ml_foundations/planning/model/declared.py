@@ -1,9 +1,18 @@
 """The declared resources and objects by type, kind and name, and their names in messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, namespace_of
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    name_of,
+    namespace_of,
+    section,
+)
+from ml_foundations.kubernetes.trees import is_mapping, joined
 
 
 def of_type(resources: Iterable[tuple[str, Manifest]], type_: str) -> list[Manifest]:
@@ -34,3 +43,20 @@ def full_name(manifest: Manifest) -> str:
 def written_kind(manifest: Manifest) -> str:
     """Return the kind that the user wrote: a controller may make the object of another."""
     return annotations_of(manifest).get(labels.MADE_FROM, manifest["kind"])
+
+
+def named_values(
+    tree: Manifest, keys: Sequence[str], at: str
+) -> Iterator[tuple[str, Manifest, Any]]:
+    """Yield the values below some keys, with their paths and what holds them."""
+    key, rest = keys[0].removesuffix("[]"), keys[1:]
+    path = joined(at, key) if at else key
+    # "key[]" means each item of a list.
+    if keys[0] != key:
+        for index, item in enumerate(items(tree, key)):
+            if is_mapping(item):
+                yield from named_values(item, rest, f"{path}[{index}]")
+    elif not rest:
+        yield path, tree, tree.get(key)
+    elif below := section(tree, key):
+        yield from named_values(below, rest, path)

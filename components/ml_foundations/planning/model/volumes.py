@@ -10,7 +10,7 @@ from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli, whole_number
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.declared import full_name, key_of
 from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
@@ -23,6 +23,11 @@ from ml_foundations.planning.model.workloads import Workload, ordinals
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
+_PASSING = {
+    *("emptyDir", "ephemeral", "hostPath", "gitRepo", "image"),
+    *("configMap", "secret", "projected", "downwardAPI"),
+}
+"""The volumes that end with a pod or a node, or that no program writes to."""
 
 
 class Stored(NamedTuple):
@@ -546,3 +551,19 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
     able = f"it attaches {', '.join(machine.disk_types)}"
     message = f"{machine.name} {verb} {disks}; {able}"
     yield Refusal("disk-type", "volumes", message, certain=attaches is False)
+
+
+def writes(spec: Manifest) -> bool:
+    """Return whether a container may write to a volume that outlives the pod."""
+    written: set[object] = set()
+    for container in items(spec, "containers"):
+        for mount in items(container, "volumeMounts"):
+            if mount.get("readOnly") is not True:
+                written.add(mount.get("name"))
+    for volume in items(spec, "volumes"):
+        if not is_mapping(volume):
+            return True
+        is_read_only = any(section(volume, key).get("readOnly") is True for key in volume)
+        if volume.get("name") in written and not is_read_only and _PASSING.isdisjoint(volume):
+            return True
+    return False

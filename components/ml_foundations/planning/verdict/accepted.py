@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ml_foundations.planning.verdict.findings import Finding, reason_of
+from ml_foundations.planning.rules.findings import Finding, reason_of
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 

@@ -18,12 +18,12 @@ from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, mac
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.rules.network import Network, Pods
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.planning.verdict.driver_path import driver_not_found
 from ml_foundations.planning.verdict.injected import injected_advice
 from ml_foundations.planning.verdict.long_runs import long_runs
-from ml_foundations.planning.verdict.network_policies import Network, Pods
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
 _NODE_DNS = ("ClusterFirst", "Default")

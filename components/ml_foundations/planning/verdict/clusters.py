@@ -11,8 +11,9 @@ from ml_foundations.planning.input.clusters import Declared, clusters_of
 from ml_foundations.planning.input.program import Resource, is_judged, nodes_of
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import of_type
+from ml_foundations.planning.rules.findings import Finding
+from ml_foundations.planning.rules.rule import Rule
 from ml_foundations.planning.verdict.cost import Cost, PoolCost, platform_cost
-from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed, added, quota_needs
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
@@ -26,6 +27,7 @@ def judge_clusters(
     *,
     rehearsed: bool = False,
     accepted: Collection[str] = (),
+    rules: Sequence[Rule] = (),
 ) -> Verdicts:
     """Judge the workloads of a program, each in the cluster of its Kubernetes provider.
 
@@ -47,7 +49,13 @@ def judge_clusters(
         pools = existing if len(parts) == 1 or unmade == [title] else ()
         kept = [item.resource for item in parts[title] if item.is_kept]
         verdicts = judge_program(
-            own, pools, kept, rehearsed=rehearsed, accepted=accepted, shared=of_none
+            own,
+            pools,
+            kept,
+            rehearsed=rehearsed,
+            accepted=accepted,
+            shared=of_none,
+            rules=rules,
         )
         judged.append(_in_cluster(title, verdicts) if titles else verdicts)
     if not titles:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import listed, number, verb
 from ml_foundations.planning.model.decisions import RANKS, Verdict
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import range_text
-from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.report import SHOWN, sentence
 from ml_foundations.planning.verdict.verdicts import NOTHING_TO_JUDGE, Verdicts, WorkloadVerdict
 

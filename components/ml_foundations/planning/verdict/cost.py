@@ -18,7 +18,7 @@ from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClas
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.rules.findings import Finding, error, warning
 from ml_foundations.planning.verdict.gpu_limits import GpuLimits
 
 if TYPE_CHECKING:

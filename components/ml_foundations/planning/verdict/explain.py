@@ -18,8 +18,8 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Cause, Refusal
 from ml_foundations.planning.model.resources import is_extended, resource_name
 from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.rules.findings import Finding, error, warning
 from ml_foundations.planning.verdict import shortage
-from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.shortage import lack_texts, lacks, needs
 
 

@@ -11,16 +11,12 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.api_server.defaults import is_profiled
 from ml_foundations.planning.api_server.interfaces import accepting_nodes
-from ml_foundations.planning.input.program import Resource, granted_buckets
-from ml_foundations.planning.model.declared import full_name, of_kind
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet
-from ml_foundations.planning.verdict.findings import Finding, warning
 
 _CACHE_VOLUME = "gke-gcsfuse-cache"
 """The name of a pod's own volume for the sidecar's copies of files."""
@@ -137,18 +133,3 @@ def _plugin_without_settings(
             remedy = f"Set {off} (pool or gpu_fabric of our workloads does), or its variables."
             path = f"{pod_set.path}.containers[{index}].env"
             yield Refusal("nccl-plugin", path, message, remedy)
-
-
-def scan_findings(objects: Sequence[Manifest], resources: Sequence[Resource]) -> Iterator[Finding]:
-    """Yield the buckets whose pods wait for a scan that nobody is allowed to make."""
-    granted = [*granted_buckets(resources)]
-    for volume in of_kind(objects, "PersistentVolume"):
-        bucket = section(volume, "spec", "csi").get("volumeHandle")
-        is_open = UNKNOWN in (bucket, *granted) or None in granted
-        if is_profiled(section(volume, "spec")) and not is_open and bucket not in granted:
-            gate = f"its pods keep the gate {injections()[facts.SCAN].gate}"
-            scanned = f"until GKE's service agent has scanned {bucket}"
-            message = f"{gate} {scanned}, and nothing grants that"
-            agent = f"service-PROJECT_NUMBER{facts.SERVICE_AGENT}"
-            remedy = f"Grant {facts.SCAN_ROLE} on it to {agent} (project_number of a ModelCache)."
-            yield warning("bucket-scan", full_name(volume), "spec", message, remedy)

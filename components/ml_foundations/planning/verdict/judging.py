@@ -18,6 +18,7 @@ from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, V
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.scheduler.budget import is_exhausted, limited_work
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advice
@@ -25,10 +26,8 @@ from ml_foundations.planning.verdict.autoscalers import unserved_metrics
 from ml_foundations.planning.verdict.combining import judge_all_together
 from ml_foundations.planning.verdict.cost import GpuPrices, RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.explain import without_accepted
-from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.long_runs import longest_run
-from ml_foundations.planning.verdict.objects import own_logs_findings
 from ml_foundations.planning.verdict.shared_disks import inline_disks, shared_claims
 from ml_foundations.planning.verdict.topology import Topologies
 from ml_foundations.planning.verdict.verdicts import (
@@ -308,7 +307,6 @@ def _stack(
     findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
     # What waits in a queue for nodes or for a quota may not be declared.
     findings += [explain.finding(overcommit, Verdict.FITS) for overcommit in overpromised(cluster)]
-    findings += own_logs_findings([*documents.judged, *documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += map(_of_object, cluster.volumes.class_refusals(claim))
     return verdict, findings

@@ -3,25 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
+from ml_foundations.kubernetes.objects import annotations_of, items, section
 from ml_foundations.kubernetes.quantities import whole_number
-from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.kubernetes.words import names, number
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
+from ml_foundations.planning.model.volumes import writes
 from ml_foundations.planning.model.workloads import PodSet, Workload
 
 _HOUR = 3600
 """Work of an hour is done again without regret."""
 _DAY = 86400
 """GKE promises no scarce node within a day."""
-_PASSING = {
-    *("emptyDir", "ephemeral", "hostPath", "gitRepo", "image"),
-    *("configMap", "secret", "projected", "downwardAPI"),
-}
-"""The volumes that end with a pod or a node, or that no program writes to."""
 
 
 def longest_run(workload: Workload) -> int | None:
@@ -95,22 +90,6 @@ def _keeps_work(workload: Workload, pod_sets: Sequence[PodSet]) -> bool:
     """Return whether pods write to a volume that outlives them, or declare checkpoints."""
     is_declared = labels.CHECKPOINT_SECONDS in annotations_of(workload.manifest)
     return is_declared or any(writes(section(pods.template, "spec")) for pods in pod_sets)
-
-
-def writes(spec: Manifest) -> bool:
-    """Return whether a container may write to a volume that outlives the pod."""
-    written: set[object] = set()
-    for container in items(spec, "containers"):
-        for mount in items(container, "volumeMounts"):
-            if mount.get("readOnly") is not True:
-                written.add(mount.get("name"))
-    for volume in items(spec, "volumes"):
-        if not is_mapping(volume):
-            return True
-        is_read_only = any(section(volume, key).get("readOnly") is True for key in volume)
-        if volume.get("name") in written and not is_read_only and _PASSING.isdisjoint(volume):
-            return True
-    return False
 
 
 def _lost_work(

@@ -1,11 +1,10 @@
-"""The verdict on a Pulumi program."""
+"""The verdict on a Pulumi program or on manifests: of the workloads, and by every rule."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
-from ml_foundations.catalog.gke_kinds import enforces_policies
-from ml_foundations.catalog.pools import CLUSTER
-from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
@@ -13,73 +12,29 @@ from ml_foundations.planning.input.field_catalog import well_formed
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets, written_fields
-from ml_foundations.planning.model.decisions import Verdict, together
+from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import of_type
+from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.owners import without_owned
-from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.bucket_access import access_findings
-from ml_foundations.planning.verdict.cluster_rules import cluster_findings
-from ml_foundations.planning.verdict.compute_classes import compute_class_findings
+from ml_foundations.planning.rules.added import RULE_ERROR, added_findings
+from ml_foundations.planning.rules.built_in import OF_THE_STACK, OF_WORKLOADS
+from ml_foundations.planning.rules.findings import Finding
+from ml_foundations.planning.rules.rule import Rule
+from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 from ml_foundations.planning.verdict.cost import platform_cost
-from ml_foundations.planning.verdict.eviction_budgets import eviction_budget_findings
-from ml_foundations.planning.verdict.field_versions import version_findings
-from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.group_services import group_service_findings
-from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
-from ml_foundations.planning.verdict.injected import scan_findings
 from ml_foundations.planning.verdict.judging import judge
-from ml_foundations.planning.verdict.network_policies import network_findings
-from ml_foundations.planning.verdict.objects import placeholder_findings, quota_findings
-from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
-from ml_foundations.planning.verdict.references import with_references
-from ml_foundations.planning.verdict.retained import lost_with_namespaces, retained
-from ml_foundations.planning.verdict.targets import target_findings
-from ml_foundations.planning.verdict.values import with_values
-from ml_foundations.planning.verdict.verdicts import Verdicts, verdict_of
-from ml_foundations.planning.verdict.webhooks import webhook_findings
+from ml_foundations.planning.verdict.references import DeclaredObjects, with_references
+from ml_foundations.planning.verdict.retained import retained
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 from ml_foundations.planning.verdict.written import as_written
 
 
-def judge_documents(documents: Sequence[Manifest], accepted: Collection[str] = ()) -> Verdicts:
-    """Judge manifests as `judge` does, and add findings about objects that place no pods."""
-    written = written_fields(documents)
-    documents = with_autoscalers(with_job_sets(documents, of_train_job))
-    verdicts = with_values(judge(documents, accepted=accepted), documents, accepted)
-    verdicts = with_references(
-        verdicts, documents, in_own_cluster=False, in_manifests=True, accepted=accepted
-    )
-    # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
-    once = without_owned(well_formed(documents))
-    findings = (
-        *webhook_findings(once, None),
-        *network_findings(once),
-        *inference_gateway_findings(once, (), has_policies=True),
-        *target_findings(once, is_complete=False),
-        *group_service_findings(once),
-        *quota_findings(once),
-        *eviction_budget_findings(once, verdicts),
-    )
-    return as_written(replace(verdicts, reasons=(*verdicts.reasons, *findings)), written)
-
-
-def _object_findings(
-    resources: Sequence[Resource], objects: Sequence[Manifest]
-) -> Iterator[Finding]:
-    """Yield findings about webhooks, quotas, versions, classes, gateways and network policies."""
-    clusters, objects = of_type(resources, CLUSTER), well_formed(objects)
-    yield from webhook_findings(objects, program.values_of(resources, KUEUE))
-    yield from quota_findings(objects)
-    yield from version_findings(objects, clusters)
-    yield from compute_class_findings(resources, objects)
-    yield from group_service_findings(objects)
-    has_policies = not clusters or any(map(enforces_policies, clusters))
-    yield from scan_findings(objects, resources)
-    yield from inference_gateway_findings(objects, resources, has_policies=has_policies)
-    charts = [str(inputs.get("namespace")) for inputs in of_type(resources, RELEASE)]
-    yield from target_findings(objects, is_complete=bool(clusters), charts=charts)
-    if has_policies:
-        yield from network_findings(objects)
+def judge_documents(
+    documents: Sequence[Manifest], accepted: Collection[str] = (), rules: Sequence[Rule] = ()
+) -> Verdicts:
+    """Judge manifests as ``judge_program`` judges a program."""
+    return _judged(documents, (), (), accepted=accepted, rules=rules)[0]
 
 
 def judge_program(
@@ -90,6 +45,7 @@ def judge_program(
     rehearsed: bool = False,
     accepted: Collection[str] = (),
     shared: Sequence[Resource] = (),
+    rules: Sequence[Rule] = (),
 ) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
@@ -104,50 +60,86 @@ def judge_program(
         rehearsed: Whether the program may have placeholders: nothing of it goes to Google Cloud.
         accepted: The rules whose errors the user accepts, or ``RULE/NAME`` for one object.
         shared: More resources, of no cluster, whose cost and quotas are not counted.
+        rules: Rules besides those of this package and of installed ones.
     """
-    own = list(resources)
-    declared = [*own, *shared]
+    of_cluster = list(resources)
+    declared = [*of_cluster, *shared]
     nodes = program.nodes_of(declared, existing)
-    clusters = program.shown_clusters(declared)
     objects = program.objects_of(declared)
+    verdicts, stack = _judged(
+        objects, declared, nodes, kept=kept, rehearsed=rehearsed, accepted=accepted, rules=rules
+    )
+    region = verdicts.cost.region
+    platform = tuple(platform_cost(of_cluster, nodes, region))
+    return replace(
+        verdicts,
+        cost=replace(verdicts.cost, platform=platform),
+        retained=tuple(retained(verdicts.stored, stack.objects, stack.kept, region)),
+        needs=quota_needs(of_cluster, existing),
+    )
+
+
+def _judged(
+    objects: Sequence[Manifest],
+    resources: Sequence[Resource],
+    nodes: Sequence[NodeClass],
+    kept: Iterable[Resource] = (),
+    *,
+    rehearsed: bool = False,
+    accepted: Collection[str],
+    rules: Sequence[Rule],
+) -> tuple[Verdicts, Stack]:
+    """Judge objects with everything that is known of their cluster, and by every rule."""
     written = written_fields(objects)
     objects = with_autoscalers(with_job_sets(objects, of_train_job))
+    clusters = program.shown_clusters(resources)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
-    verdicts = with_values(verdicts, objects, accepted)
-    charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]
+    charts = [str(release.get("namespace")) for release in of_type(resources, RELEASE)]
+    workloads = (JudgedWorkload(w.workload, w.verdict, w.reasons) for w in verdicts.workloads)
+    # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
+    once = without_owned(well_formed(objects))
+    stack = Stack(
+        objects=once,
+        existing=DeclaredObjects(objects, charts),
+        resources=resources,
+        nodes=nodes,
+        workloads=tuple(workloads),
+        kept=[inputs for _, inputs in kept if "kind" in inputs],
+        stored=verdicts.stored,
+        is_rehearsed=rehearsed,
+    )
+    verdicts = _with_findings_of_workloads(verdicts, stack, accepted)
     verdicts = with_references(
-        verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
-    )
-    undeleted = [inputs for _, inputs in kept]
-    workloads = [item.workload for item in verdicts.workloads]
-    findings = [
-        *platform_findings(declared, nodes),
-        *cluster_findings(declared),
-        *_object_findings(declared, objects),
-        *eviction_budget_findings(objects, verdicts),
-        *access_findings(workloads, objects, declared),
-    ]
-    for refusal in (
-        *program.without_controller(declared),
-        *program.without_class(declared),
-        *program.shared_metrics_apis(declared),
-        *program.flat_buckets(declared),
-    ):
-        findings.append(explain.finding(refusal, Verdict.CANNOT_FIT))
-    for doubted in program.later_fields(objects):
-        findings.append(explain.finding(doubted, Verdict.UNDETERMINED))
-    if not rehearsed:
-        findings += placeholder_findings(declared)
-    findings += lost_with_namespaces(verdicts.stored, objects, undeleted)
-    errors = [finding for finding in findings if finding.is_error]
-    region = verdicts.cost.region
-    platform = tuple(platform_cost(own, nodes, region))
-    verdicts = replace(
         verdicts,
-        stack=together([verdicts.stack, verdict_of(errors, accepted)]),
-        reasons=(*verdicts.reasons, *findings),
-        cost=replace(verdicts.cost, platform=platform),
-        retained=tuple(retained(verdicts.stored, objects, undeleted, region)),
-        needs=quota_needs(own, existing),
+        objects,
+        in_own_cluster=bool(clusters),
+        in_manifests=not stack.is_program,
+        charts=charts,
+        accepted=accepted,
     )
-    return as_written(verdicts, written)
+    findings = list(chain.from_iterable(rule(stack) for rule in OF_THE_STACK))
+    added = list(added_findings(stack, rules))
+    # The findings on manifests are reported only: a Service that they lack may exist.
+    deciding = [*findings, *added] if stack.is_program else added
+    errors = [item for item in deciding if item.is_error or item.rule == RULE_ERROR]
+    verdict = together([verdicts.stack, verdict_of(errors, accepted)])
+    verdicts = replace(verdicts, stack=verdict, reasons=(*verdicts.reasons, *findings, *added))
+    return as_written(verdicts, written), stack
+
+
+def _with_findings_of_workloads(
+    verdicts: Verdicts, stack: Stack, accepted: Collection[str]
+) -> Verdicts:
+    """Return verdicts with the findings of the rules that count for a workload's own verdict."""
+    by_workload: defaultdict[str, dict[Finding, None]] = defaultdict(dict)
+    for finding in chain.from_iterable(rule(stack) for rule in OF_WORKLOADS):
+        by_workload[finding.object][finding] = None
+    workloads: list[WorkloadVerdict] = []
+    for item in verdicts.workloads:
+        findings = by_workload[str(item.workload)]
+        warnings = [finding for finding in findings if not finding.is_error]
+        item = replace(item, warnings=(*item.warnings, *warnings))
+        errors = [finding for finding in findings if finding.is_error]
+        workloads.append(item.with_reasons(errors, accepted))
+    stack_verdict = together([verdicts.stack, *(item.verdict for item in workloads)])
+    return replace(verdicts, workloads=tuple(workloads), stack=stack_verdict)

@@ -20,14 +20,14 @@ from ml_foundations.kubernetes.objects import (
     section,
     texts,
 )
-from ml_foundations.kubernetes.trees import is_mapping, joined, unknown_paths
+from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.field_catalog import Makes
 from ml_foundations.planning.model.decisions import together
-from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind
+from ml_foundations.planning.model.declared import full_name, kind_and_name, named_values, of_kind
 from ml_foundations.planning.model.workloads import Workload, claim_templates, is_stored
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.rules.findings import Finding, error, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
 _ROWS = list(rows("references.csv", "ml_foundations.planning.verdict"))
@@ -263,20 +263,3 @@ def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
         if row["of"] == of:
             paths.append((tuple(row["path"].split(".")), row["kind"], row["needed"] == "yes"))
     return paths
-
-
-def named_values(
-    tree: Manifest, keys: Sequence[str], at: str
-) -> Iterator[tuple[str, Manifest, Any]]:
-    """Yield the values below some keys, with their paths and what holds them."""
-    key, rest = keys[0].removesuffix("[]"), keys[1:]
-    path = joined(at, key) if at else key
-    # "key[]" means each item of a list.
-    if keys[0] != key:
-        for index, item in enumerate(items(tree, key)):
-            if is_mapping(item):
-                yield from named_values(item, rest, f"{path}[{index}]")
-    elif not rest:
-        yield path, tree, tree.get(key)
-    elif below := section(tree, key):
-        yield from named_values(below, rest, path)

@@ -12,8 +12,8 @@ from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.words import listed, number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, GpuCost, PoolCost
-from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.quota_needs import summary
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict

@@ -9,7 +9,6 @@ from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.planning.model.declared import key_of, of_kind
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.verdict.cost import piece
-from ml_foundations.planning.verdict.findings import Finding, warning
 
 _MOST_NAMED = 5
 
@@ -31,7 +30,7 @@ def retained(
     region: str | None,
 ) -> Iterator[Retained]:
     """Yield what outlives the stack of its volumes and objects; Pulumi leaves those in ``kept``."""
-    claims = _keys(kept, "PersistentVolumeClaim")
+    claims = set(map(key_of, of_kind(kept, "PersistentVolumeClaim")))
     for volume in stored:
         if why := _why(volume, claims):
             cost = piece(str(volume), region, volume.billed, most=volume.number)
@@ -41,32 +40,6 @@ def retained(
         if snapshot_class.get("deletionPolicy") == "Retain":
             name = f"snapshots of class {name_of(snapshot_class)}"
             yield Retained(name, "the class has deletionPolicy Retain", None)
-
-
-def _keys(resources: Iterable[Manifest], kind: str) -> set[tuple[str, str]]:
-    """Return the keys of the objects of a kind; Google's resources have no kind."""
-    objects = (manifest for manifest in resources if "kind" in manifest)
-    return set(map(key_of, of_kind(objects, kind)))
-
-
-def lost_with_namespaces(
-    stored: Iterable[Stored], objects: Iterable[Manifest], kept: Iterable[Manifest]
-) -> Iterator[Finding]:
-    """Yield the claims that Pulumi keeps, in namespaces that it deletes with the claims."""
-    left = [*kept]
-    kept_claims = _keys(left, "PersistentVolumeClaim")
-    deleted = {name for _, name in _keys(objects, "Namespace") - _keys(left, "Namespace")}
-    for volume in stored:
-        namespace, name = key_of(volume.claim)
-        is_kept = volume.owner is None and (namespace, name) in kept_claims
-        retains = volume.storage_class.get("reclaimPolicy") == "Retain"
-        if is_kept and namespace in deleted and not retains:
-            lost = "whoever deletes that deletes the claim and its data"
-            message = f"Pulumi keeps the claim, but not the Namespace {namespace}: {lost}"
-            protect = "protect and retain_on_delete of the Namespace"
-            remedy = f"Set data: true of the TeamNamespace, or {protect}."
-            about = f"PersistentVolumeClaim {namespace}/{name}"
-            yield warning("namespace-data", about, "", message, remedy)
 
 
 def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:

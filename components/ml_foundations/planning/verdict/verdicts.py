@@ -7,8 +7,9 @@ from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.kind_files import files_used
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.rules.added import packages_used
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
-from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 
@@ -78,8 +79,8 @@ class Verdicts:
     needs: tuple[QuotaNeed, ...] = ()
     """The Google Cloud quotas that nodes and disks use; empty unless they are asked for."""
 
-    judged_with: tuple[str, ...] = field(default_factory=files_used)
-    """The files with the user's kinds that were used."""
+    judged_with: tuple[str, ...] = field(default_factory=lambda: (*files_used(), *packages_used()))
+    """The files with the user's kinds, and the installed packages with rules, that were used."""
 
     @property
     def is_empty(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ml_foundations.planning.model.written import WrittenFields, written_path
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 

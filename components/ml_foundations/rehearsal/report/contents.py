@@ -8,9 +8,9 @@ from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVIS
 from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
-from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.network_policies import Network
-from ml_foundations.planning.verdict.objects import placeholder_findings
+from ml_foundations.planning.rules.findings import Finding
+from ml_foundations.planning.rules.network import Network
+from ml_foundations.planning.rules.objects import placeholders_of
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
@@ -123,7 +123,7 @@ def _to_replace(rehearsal: Rehearsal) -> list[str]:
     resources = [item.resource for item in deployed(rehearsal)]
     users: dict[str, str] = {}
     # The state lists resources in the order in which they were made, which differs between runs.
-    for finding in sorted(placeholder_findings(resources), key=lambda finding: finding.object):
+    for finding in sorted(placeholders_of(resources), key=lambda finding: finding.object):
         # A link to a resource of the stack contains the placeholder of its project.
         if not finding.value.startswith(_LINKS):
             users.setdefault(finding.value, finding.object)

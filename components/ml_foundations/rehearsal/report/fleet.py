@@ -11,9 +11,9 @@ from ml_foundations.planning.input.clusters import Declared
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import Cost, cost_of
-from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.api import Object

@@ -2,8 +2,8 @@
 
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import names
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.clusters import judge_clusters
-from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.report import answer, sentence
 from ml_foundations.rehearsal.engine.dry_run import DryRun
 

@@ -13,7 +13,7 @@ from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.words import number, verb
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal

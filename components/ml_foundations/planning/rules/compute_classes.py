@@ -1,4 +1,4 @@
-"""Findings about ComputeClasses: priorities without a node pool, and pools without their class."""
+"""ComputeClasses: priorities without a node pool, and pools without their class."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,9 +8,10 @@ from ml_foundations.catalog.gke_kinds import begins_before
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input import program
-from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import kind_and_name, of_kind, of_type
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.model.declared import kind_and_name
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _BY_REASON = {
     "NodePoolNotExist": ("compute-class", "Name a node pool with autoscaling that is declared."),
@@ -39,19 +40,69 @@ _BY_REASON = {
 _ABOUT_ALL_POOLS = ("NodePoolNotExist", "NapDisabledAndNoMatchingNodegroups")
 
 
-def compute_class_findings(
-    resources: Sequence[Resource], objects: Sequence[Manifest]
-) -> Iterator[Finding]:
-    """Yield the findings about the ComputeClasses of a program and the node pools in them."""
-    clusters = program.shown_clusters(resources)
-    cluster = clusters[0] if len(clusters) == 1 else None
-    own = program.own_pools(cluster) if cluster else ()
-    declared = [*own, *of_type(resources, program.NODE_POOL)]
+@rule(
+    "compute-class",
+    Severity.ERROR,
+    (
+        "Each priority of a ComputeClass has node pools, and each node pool of the class has a "
+        "priority."
+    ),
+    source='GKE, "About custom compute classes"; GoogleCloudPlatform/compute-class-api',
+    example="""
+        type: gcp:container/cluster:Cluster
+        name: ml
+        ---
+        apiVersion: cloud.google.com/v1
+        kind: ComputeClass
+        metadata: {name: gpus}
+        spec: {priorities: [{nodepools: [gpus]}]}
+    """,
+)
+@rule(
+    "compute-class-pool",
+    Severity.ERROR,
+    "Node pools that a ComputeClass names carry its label and its taint.",
+    source='GKE, "About custom compute classes"; GoogleCloudPlatform/compute-class-api',
+    example="""
+        type: gcp:container/cluster:Cluster
+        name: ml
+        ---
+        type: gcp:container/nodePool:NodePool
+        name: gpus
+        autoscaling: {maxNodeCount: 4}
+        ---
+        apiVersion: cloud.google.com/v1
+        kind: ComputeClass
+        metadata: {name: gpus}
+        spec: {priorities: [{nodepools: [gpus]}]}
+    """,
+)
+@rule(
+    "scale-up-anyway",
+    Severity.WARNING,
+    "A ComputeClass with GPUs adds no nodes without GPUs.",
+    source='GKE, "About custom compute classes"; GoogleCloudPlatform/compute-class-api',
+    example="""
+        apiVersion: cloud.google.com/v1
+        kind: ComputeClass
+        metadata: {name: gpus}
+        spec:
+          priorities: [{gpu: {type: nvidia-l4, count: 1}}]
+          whenUnsatisfiable: ScaleUpAnyway
+    """,
+)
+def classes_and_pools(stack: Stack) -> Iterator[Finding]:
+    """Yield what is wrong with the ComputeClasses of a program and the node pools in them."""
+    if not stack.is_program:
+        return
+    cluster = stack.shown_clusters[0] if len(stack.shown_clusters) == 1 else None
+    pools_of_cluster = program.own_pools(cluster) if cluster else ()
+    declared = [*pools_of_cluster, *stack.node_pools]
     pools = [_with_zones(pool, cluster or {}) for pool in declared]
     # The pools of a cluster that exists already are not all shown, nor are those that GKE makes.
     is_complete = cluster is not None and not cluster.get("enableAutopilot")
     is_complete &= not section(cluster or {}, "clusterAutoscaling").get("enabled")
-    for compute_class in of_kind(objects, compute_classes.KIND):
+    for compute_class in stack.of_kind(compute_classes.KIND):
         if any(unknown_paths(compute_class)):
             continue
         if cluster is not None and begins_before(cluster, compute_classes.SINCE):
@@ -107,8 +158,10 @@ def _other_nodes(compute_class: Manifest, pools: Sequence[Manifest]) -> Iterator
         is_member = _may_be_in(compute_class, pool)
         has_gpus |= is_member and bool(items(section(pool, "nodeConfig"), "guestAccelerators"))
     if has_gpus:
-        other = "GKE adds nodes of E2 machines, which are paid for, and pods with GPUs still wait"
-        message = f"if no priority has nodes, {other}"
+        message = (
+            "if no priority has nodes, GKE adds nodes of E2 machines, which are paid for, and pods "
+            "with GPUs still wait"
+        )
         remedy = "Set DoNotScaleUp (when_unsatisfiable)."
         about = kind_and_name(compute_class)
         yield warning("scale-up-anyway", about, "spec.whenUnsatisfiable", message, remedy)

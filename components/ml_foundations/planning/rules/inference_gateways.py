@@ -1,5 +1,6 @@
-"""Findings about inference gateways: what requests and health checks meet on their way to pods."""
+"""Inference gateways: what requests and health checks meet on their way to pods."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Network
 from typing import Any
@@ -10,35 +11,127 @@ from ml_foundations.kubernetes.objects import Manifest, items, section, text_of
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import alternatives, as_remedy
-from ml_foundations.planning.input.program import SUBNETWORK, Resource
-from ml_foundations.planning.model.declared import full_name, key_of, of_kind, of_type
-from ml_foundations.planning.verdict.findings import Finding, error, warning
-from ml_foundations.planning.verdict.network_policies import Network, Pods
+from ml_foundations.planning.input.program import SUBNETWORK
+from ml_foundations.planning.model.declared import full_name, key_of, of_kind
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.network import Network, Pods
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _HEALTH_CHECK = "Google's health checks"
 
 
-def inference_gateway_findings(
-    objects: Sequence[Manifest], resources: Sequence[Resource], *, has_policies: bool
-) -> Iterator[Finding]:
-    """Yield findings about Gateways, HTTPRoutes and InferencePools.
-
-    Args:
-        objects: The declared Kubernetes objects.
-        resources: The declared resources, among them the proxies' subnetwork.
-        has_policies: Whether the cluster may enforce NetworkPolicies.
-    """
+@rule(
+    "gateway-class",
+    Severity.ERROR,
+    "Gateways of InferencePools have a regional class.",
+    source='GKE, "Deploy GKE Inference Gateway": classes',
+    example="""
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: Gateway
+        metadata: {name: llm, namespace: ml}
+        spec:
+          gatewayClassName: gke-l7-gxlb
+          listeners: [{name: http, port: 80, protocol: HTTP}]
+        ---
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: HTTPRoute
+        metadata: {name: llm, namespace: ml}
+        spec:
+          parentRefs: [{name: llm}]
+          rules:
+            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
+    """,
+)
+@rule(
+    "public-paths",
+    Severity.WARNING,
+    "An HTTPRoute from the internet names the paths of the server's API.",
+    source="Gateway API, HTTPRoute: matches",
+    example="""
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: Gateway
+        metadata: {name: llm, namespace: ml}
+        spec:
+          gatewayClassName: gke-l7-regional-external-managed
+          listeners: [{name: http, port: 80, protocol: HTTP}]
+        ---
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: HTTPRoute
+        metadata: {name: llm, namespace: ml}
+        spec:
+          parentRefs: [{name: llm}]
+          rules:
+            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
+    """,
+)
+@rule(
+    "inference-pool",
+    Severity.ERROR,
+    "An InferencePool selects the pods of its server, and no others.",
+    source="gateway-api-inference-extension v1.5.0, api/v1 InferencePool",
+    example="""
+        apiVersion: inference.networking.k8s.io/v1
+        kind: InferencePool
+        metadata: {name: llm, namespace: ml}
+        spec:
+          selector: {matchLabels: {app: llm}}
+          targetPorts: [{number: 8000}]
+          endpointPickerRef: {name: picker, port: {number: 9002}}
+    """,
+)
+@rule(
+    "health-check",
+    Severity.ERROR,
+    "Load balancers ask InferencePools what the servers' own probes ask.",
+    source='GKE, "Configure HealthCheckPolicy": defaults',
+    example="""
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: Gateway
+        metadata: {name: llm, namespace: ml}
+        spec:
+          gatewayClassName: gke-l7-rilb
+          listeners: [{name: http, port: 80, protocol: HTTP}]
+        ---
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: HTTPRoute
+        metadata: {name: llm, namespace: ml}
+        spec:
+          parentRefs: [{name: llm}]
+          rules:
+            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
+        ---
+        apiVersion: inference.networking.k8s.io/v1
+        kind: InferencePool
+        metadata: {name: llm, namespace: ml}
+        spec:
+          selector: {matchLabels: {app: llm}}
+          targetPorts: [{number: 8000}]
+          endpointPickerRef: {name: picker, port: {number: 9002}}
+        ---
+        apiVersion: networking.gke.io/v1
+        kind: HealthCheckPolicy
+        metadata: {name: llm, namespace: ml}
+        spec:
+          targetRef: {group: inference.networking.k8s.io, kind: InferencePool, name: llm}
+          default: {config: {type: HTTP, httpHealthCheck: {requestPath: /health, port: 9000}}}
+    """,
+)
+def inference_gateways(stack: Stack) -> Iterator[Finding]:
+    """Yield what requests and health checks do not find behind Gateways and InferencePools."""
+    kinds = ("Gateway", "HTTPRoute", "InferencePool", "HealthCheckPolicy")
+    objects = itertools.chain.from_iterable(map(stack.of_kind, kinds))
     known = [item for item in objects if not any(unknown_paths(item.get("spec")))]
     gateways = {key_of(item): item for item in _of_api(known, facts.GATEWAY_GROUP, "Gateway")}
     routes = _of_api(known, facts.GATEWAY_GROUP, "HTTPRoute")
     pools = _of_api(known, facts.POOL_GROUP, "InferencePool")
     for route in routes:
         yield from _route_findings(route, gateways)
-    network, of_gke = Network(objects), set(_pools_of_gke(routes, gateways))
+    network = stack.network
+    of_gke = set(_pools_of_gke(routes, gateways))
     yield from _idle(network, pools)
     policies = of_kind(known, "HealthCheckPolicy")
-    services = {key_of(service): service for service in of_kind(known, "Service")}
-    sources = {_HEALTH_CHECK: facts.GOOGLE_PROXIES[1]} | _proxies(resources)
+    sources = {_HEALTH_CHECK: facts.GOOGLE_PROXIES[1]} | _proxies(stack)
     for pool in pools:
         selector = section(pool, "spec", "selector")
         candidates = network.by_namespace.get(key_of(pool)[0], [])
@@ -48,8 +141,10 @@ def inference_gateway_findings(
             continue
         policy = facts.policy_of(key_of(pool), policies)
         yield from _health_findings(pool, policy, servers)
-        if has_policies:
-            pickers = network.servers(services.get(_picker(pool), {"kind": "Service"}))
+        if stack.has_policies:
+            service = stack.services.get(_picker(pool))
+            is_known = service is not None and not any(unknown_paths(service.get("spec")))
+            pickers = network.servers(service if service and is_known else {"kind": "Service"})
             yield from _closed_ways(pool, network, servers, pickers, sources)
 
 
@@ -99,9 +194,9 @@ def _pools_of_gke(
                 yield key_of(route)[0], str(reference.get("name"))
 
 
-def _proxies(resources: Iterable[Resource]) -> dict[str, str]:
+def _proxies(stack: Stack) -> dict[str, str]:
     """Return the addresses of the proxies of regional load balancers, if they are known."""
-    for subnetwork in of_type(resources, SUBNETWORK):
+    for subnetwork in stack.of_type(SUBNETWORK):
         block: Any = subnetwork.get("ipCidrRange")
         if subnetwork.get("purpose") == facts.PROXY_PURPOSE and isinstance(block, str):
             return {"the load balancer's proxies": block}

@@ -1,11 +1,11 @@
-"""Findings about routes, pools and autoscalers that lead to nothing.
+"""Routes, pools and autoscalers that lead to nothing.
 
 They name an object by its group, kind and name, and a Service also by its port. If there is none,
 no controller refuses them: only a condition in their status reports it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,14 +14,15 @@ from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, namespace_of, section
 from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
 from ml_foundations.kubernetes.words import alternatives, as_remedy
-from ml_foundations.planning.model.declared import full_name, of_kind
+from ml_foundations.planning.model.declared import full_name, named_values
 from ml_foundations.planning.model.workloads import groups, has_scale, is_stored
-from ml_foundations.planning.verdict.findings import Finding, error, warning
-from ml_foundations.planning.verdict.references import DeclaredObjects, named_values
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _Places: TypeAlias = Mapping[tuple[str, str], Sequence[Manifest]]
 """Objects by kind and namespace."""
-_ROWS = list(rows("targets.csv", "ml_foundations.planning.verdict"))
+_ROWS = list(rows("targets.csv", "ml_foundations.planning.rules"))
 _GROUPS = {"Service": "", "InferencePool": POOL_GROUP}
 _ROUTES = ("HTTPRoute", "GRPCRoute")
 """The kinds that name also InferencePools."""
@@ -70,31 +71,71 @@ class _Target(NamedTuple):
         )
 
 
-def target_findings(
-    objects: Sequence[Manifest], *, is_complete: bool, charts: Collection[str] = ()
-) -> Iterator[Finding]:
-    """Yield findings of the rules on autoscalers, routes and endpoint pickers without a target.
-
-    Args:
-        objects: The declared objects.
-        is_complete: Whether they are all that is in their cluster.
-        charts: The namespaces with Helm releases, whose objects are not shown.
-    """
+@rule(
+    "autoscaling-target",
+    Severity.ERROR,
+    "What an autoscaler scales exists.",
+    source="Kubernetes v1.36, pkg/controller/podautoscaler",
+    example="""
+        apiVersion: autoscaling/v2
+        kind: HorizontalPodAutoscaler
+        metadata: {name: llm, namespace: ml}
+        spec:
+          scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: llm}
+          maxReplicas: 4
+    """,
+)
+@rule(
+    "route-backend",
+    Severity.ERROR,
+    (
+        "Routes and Ingresses lead to Services and InferencePools that exist, in a namespace "
+        "that grants it."
+    ),
+    source="Gateway API v1.6.0, apis/v1 httproute_types.go and object_reference_types.go",
+    example="""
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: HTTPRoute
+        metadata: {name: llm, namespace: ml}
+        spec:
+          parentRefs: [{name: llm}]
+          rules: [{backendRefs: [{name: llm, port: 80}]}]
+    """,
+)
+@rule(
+    "endpoint-picker",
+    Severity.ERROR,
+    "The endpoint picker of an InferencePool is a Service that exists, with the port.",
+    source="gateway-api-inference-extension v1.5.0, api/v1 InferencePool",
+    example="""
+        apiVersion: inference.networking.k8s.io/v1
+        kind: InferencePool
+        metadata: {name: llm, namespace: ml}
+        spec:
+          selector: {matchLabels: {app: llm}}
+          targetPorts: [{number: 8000}]
+          endpointPickerRef: {name: picker, port: {number: 9002}}
+    """,
+)
+def targets(stack: Stack) -> Iterator[Finding]:
+    """Yield the references of autoscalers, routes and pools to objects that do not exist."""
     by_place: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
-    for manifest in objects:
+    for manifest in stack.objects:
         by_place[manifest["kind"], namespace_of(manifest)].append(manifest)
-    declared = DeclaredObjects(objects, charts)
-    for target in _targets(objects):
-        if not declared.shows(target.namespace):
+    # The objects of a cluster that the program does not make are not all shown.
+    is_complete = bool(stack.clusters)
+    existing = stack.existing
+    for target in _targets(stack.objects):
+        if not existing.shows(target.namespace):
             continue
-        others = by_place.get((target.kind, target.namespace), [])
-        named = [item for item in others if name_of(item) == target.name]
+        neighbours = by_place.get((target.kind, target.namespace), [])
+        named = [item for item in neighbours if name_of(item) == target.name]
         versions = [str(item.get("apiVersion")) for item in named]
         if target.has_wrong_kind:
             yield _of_wrong_kind(target, by_place)
         elif not named:
-            is_certain = is_complete and not declared.may_be_made(target.kind)
-            near = get_close_matches(target.name, sorted(map(str, map(name_of, others))), n=1)
+            is_certain = is_complete and not existing.may_be_made(target.kind)
+            near = get_close_matches(target.name, sorted(map(str, map(name_of, neighbours))), n=1)
             words = [f"write {name}" for name in near]
             remedy = as_remedy(*_other_kinds(target, by_place), *words, f"declare {target}")
             why = f"{target}, which is not declared"
@@ -106,8 +147,8 @@ def target_findings(
             yield target.finding(field, why, f'Set {field} to "{right}".', is_certain=True)
         else:
             yield from _without_port(target, named[0])
-        if target.namespace != namespace_of(target.source) and not _is_granted(target, objects):
-            is_certain = is_complete and not declared.may_be_made("ReferenceGrant")
+        if target.namespace != namespace_of(target.source) and not _is_granted(target, stack):
+            is_certain = is_complete and not existing.may_be_made("ReferenceGrant")
             why = f"{target}, and its namespace has no ReferenceGrant for that"
             source = f"{target.source['kind']}s of {namespace_of(target.source)}"
             remedy = f"Declare one in {target.namespace}, from {source} to {target.kind}s."
@@ -175,16 +216,19 @@ def _without_port(target: _Target, service: Manifest) -> Iterator[Finding]:
         yield target.finding("port", why, remedy, is_certain=is_certain)
 
 
-def _is_granted(target: _Target, objects: Sequence[Manifest]) -> bool:
+def _is_granted(target: _Target, stack: Stack) -> bool:
     """Return whether the namespace of an object lets routes of other namespaces name it.
 
     Source: gateway-api v1.6.0, BackendObjectReference.namespace and ReferenceGrant.
     """
-    own, kind = namespace_of(target.source), target.source["kind"]
-    source = {"group": GATEWAY_GROUP, "kind": kind, "namespace": own}
+    source: Manifest = {
+        "group": GATEWAY_GROUP,
+        "kind": target.source["kind"],
+        "namespace": namespace_of(target.source),
+    }
     allowed: list[Manifest] = [{"group": target.group, "kind": target.kind}]
     allowed += [{**allowed[0], "name": name} for name in (target.name, "")]
-    for grant in of_kind(objects, "ReferenceGrant"):
+    for grant in stack.of_kind("ReferenceGrant"):
         spec = section(grant, "spec")
         is_from = any(source.items() <= peer.items() for peer in mappings(spec, "from"))
         is_granted = is_from and any(to in allowed for to in mappings(spec, "to"))

@@ -1,4 +1,4 @@
-"""Findings about NetworkPolicies: ways between pods that one end opens and the other closes.
+"""What NetworkPolicies let pass between declared pods.
 
 A connection needs both: an egress policy of its source and an ingress policy of its destination
 (Kubernetes, "Network Policies"). A pod that no policy of a direction selects is open in it, and
@@ -6,7 +6,6 @@ policies add up. A block of private addresses may cover pods, so it counts as op
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import asked_port, listening
-from ml_foundations.kubernetes.labels import GANG, GOOGLE_ACCOUNT, NAMESPACE_NAME
+from ml_foundations.kubernetes.labels import GANG, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
@@ -25,7 +24,6 @@ from ml_foundations.kubernetes.objects import (
     section,
     texts,
 )
-from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
@@ -33,7 +31,6 @@ from ml_foundations.planning.model.described_kinds import DescribedKind
 from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.workloads import added_labels
-from ml_foundations.planning.verdict.findings import Finding, warning
 
 _Direction = Literal["ingress", "egress"]
 _PRIVATE_BLOCKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -45,12 +42,6 @@ _DNS_ADDRESSES = ("169.254.20.10/32", "169.254.169.254/32")
 """The labels of GKE's DNS pods, and the addresses of their caches and of Cloud DNS."""
 _METADATA = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
 """GKE's metadata server: its address and port, in clusters without and with Dataplane V2."""
-_URL = re.compile(
-    r"\b(?P<scheme>https?|grpc|tcp)://(?P<name>[a-z0-9-]+)"
-    r"(?:\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.cluster\.local)?)?)?(?::(?P<port>\d+))?"
-    r"(?=[/?\s]|$)"
-)
-_SCHEME_PORTS = {"http": 80, "https": 443}
 _OUTSIDE = (53, 80, 443, 988)
 """Ports of DNS, the internet and the metadata server: pods meet at others (Ray: 6379)."""
 
@@ -203,6 +194,13 @@ class Network:
                 return True
         return False
 
+    def reaches_dns(self, pods: Pods) -> bool:
+        """Return whether pods reach a DNS server: without one they resolve no name."""
+        servers = [Pods(_SYSTEM, server_labels) for server_labels in _DNS]
+        if any(self.allows("egress", pods, server, 53) for server in servers):
+            return True
+        return any(self.allows_address(pods, address, 53) for address in _DNS_ADDRESSES)
+
     def reaches_metadata(self, pods: Pods) -> bool:
         """Return whether pods reach GKE's metadata server: without it they get no token."""
         return any(self.allows_address(pods, address, port) for address, port in _METADATA)
@@ -240,106 +238,6 @@ class Network:
         elif other.namespace != own.namespace:
             return False
         return "podSelector" not in peer or _may_select(section(peer, "podSelector"), other.labels)
-
-
-def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield findings of the rule ``network-policy``."""
-    # They are about ways that only one end opens, and pods without DNS or an identity.
-    objects = [*objects]
-    if not of_kind(objects, "NetworkPolicy"):
-        return
-    network = Network(objects)
-    for call in dict.fromkeys(network.calls()):
-        if not call.is_open:
-            about, caller = f"NetworkPolicy {call.namespace}/{call.policy}", call.caller
-            closed = f"the network policies of {caller} let none out to it"
-            message = f"it lets pods of {caller} in, and {closed}"
-            remedy = f"{_let_out(call.namespace, caller)}, or remove it from callers."
-            yield _warning(about, "spec.ingress", message, remedy)
-    services = {key_of(service): service for service in of_kind(objects, "Service")}
-    google_accounts: set[tuple[str, str]] = set()
-    for account in of_kind(objects, "ServiceAccount"):
-        if GOOGLE_ACCOUNT in section(account, "metadata", "annotations"):
-            google_accounts.add(key_of(account))
-    for pods in network.pods:
-        yield from _names(network, pods)
-        yield from _called_servers(network, pods, services)
-        account = pods.namespace, str(pods.spec.get("serviceAccountName", "default"))
-        if account in google_accounts and not network.reaches_metadata(pods):
-            server = "GKE's metadata server, which gives its pods their Google account"
-            message = f"its network policies close the way to {server}"
-            addresses = "169.254.169.252 port 988 and 169.254.169.254 port 80"
-            remedy = f"Add egress rules for {addresses}, as a TeamNamespace has them."
-            yield _warning(pods.about, "metadata.labels", message, remedy)
-    yield from _separated(network)
-
-
-def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
-    return warning("network-policy", about, path, message, remedy)
-
-
-def _let_out(namespace: str, caller: str) -> str:
-    return f"Add {namespace} to egress_namespaces of the namespace {caller}"
-
-
-def _names(network: Network, pods: Pods) -> Iterator[Finding]:
-    """Yield the finding on pods that reach no DNS server."""
-    if any(network.allows("egress", pods, Pods(_SYSTEM, labels), 53) for labels in _DNS):
-        return
-    if not any(network.allows_address(pods, address, 53) for address in _DNS_ADDRESSES):
-        message = "its network policies close the way to DNS, so its pods resolve no name"
-        port = "port 53 of kube-dns in kube-system"
-        remedy = f"Add an egress rule for {port}, as a TeamNamespace has it."
-        yield _warning(pods.about, "metadata.labels", message, remedy)
-
-
-def _separated(network: Network) -> Iterator[Finding]:
-    """Yield the workloads whose pods resolve names, and not each other."""
-    first: dict[str, Pods] = {}
-    reported: set[str] = set()
-    for pods in network.pods:
-        # Ray's workers call the head, and those of a LeaderWorkerSet its leader.
-        target = pods if pods.calls_itself else first.setdefault(pods.about, pods)
-        is_caller = pods.calls_itself or target is not pods
-        if not is_caller or pods.about in reported or network.connects(pods, target):
-            continue
-        # Without DNS, that is what to correct first.
-        if not any(_names(network, pods)):
-            reported.add(pods.about)
-            message = "its network policies close the way between its pods, which wait for others"
-            remedy = "Add ingress and egress rules with a podSelector of its pods, for all ports."
-            yield _warning(pods.about, "metadata.labels", message, remedy)
-
-
-def _called_servers(
-    network: Network, pods: Pods, services: Mapping[tuple[str, str], Manifest]
-) -> Iterator[Finding]:
-    """Yield the servers that pods do not reach, of those that their environment names by URL."""
-    for container in mappings(pods.spec, "containers"):
-        for variable in mappings(container, "env"):
-            for url in _URL.finditer(str(variable.get("value") or "")):
-                service = services.get((url["namespace"] or pods.namespace, url["name"]))
-                if service is not None and not any(unknown_paths(service.get("spec"))):
-                    port = whole_number(url["port"], _SCHEME_PORTS.get(url["scheme"], 0))
-                    yield from _called_server(network, pods, service, port)
-
-
-def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -> Iterator[Finding]:
-    spec, (namespace, name) = section(service, "spec"), key_of(service)
-    ports = [entry for entry in mappings(spec, "ports") if entry.get("port") == port]
-    if not spec.get("selector") or not ports:
-        return
-    names = f"its environment names {namespace}/{name}"
-    for server in network.servers(service):
-        target = server.port(ports[0].get("targetPort", port))
-        if not network.allows("egress", pods, server, target):
-            closed = f"the network policies of {pods.namespace} let nothing out to it"
-            remedy = f"{_let_out(namespace, pods.namespace)}."
-            yield _warning(pods.about, "env", f"{names}, and {closed}", remedy)
-        elif not network.allows("ingress", server, pods, target):
-            message = f"{names}, whose network policies do not let it in"
-            remedy = f"Add {pods.namespace} to callers of {name}."
-            yield _warning(pods.about, "env", message, remedy)
 
 
 def _pods_of(manifest: Manifest) -> Iterator[Pods]:

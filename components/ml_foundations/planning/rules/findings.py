@@ -6,13 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from ml_foundations.catalog.tables import rows
-
-RULES: Mapping[str, str] = {
-    r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")
-}
-"""What each rule requires, by the id that stack files and policy packs use."""
-
 
 class Severity(StrEnum):
     """The weight of a finding."""
@@ -89,6 +82,11 @@ def warning(rule: str, about: str, path: str, message: str, remedy: str) -> Find
     return Finding(rule, Severity.WARNING, about, path, message, remedy)
 
 
+def info(rule: str, about: str, path: str, message: str, remedy: str) -> Finding:
+    """Return a finding that is good to know."""
+    return Finding(rule, Severity.INFO, about, path, message, remedy)
+
+
 def reason_of(finding: Finding, accepted: Mapping[str, str]) -> str:
     """Return why a user accepts a finding; nothing if nobody does."""
     return next((accepted[name] for name in accepted if finding.is_accepted([name])), "")
@@ -98,11 +96,7 @@ def unmatched(accepted: Iterable[str], findings: Sequence[Finding]) -> Iterator[
     """Yield what to change about each accepted rule that is the rule of no finding."""
     for name in accepted:
         if not any(finding.is_accepted([name]) for finding in findings):
-            wanted = "write RULE, RULE/NAME or RULE/NAMESPACE/NAME of a finding, or leave it out"
-            yield f"accept {name}: no finding has this rule and name; {wanted}"
-
-
-def unknown_rule(accepted: str) -> str:
-    """Return the rule of ``RULE`` or ``RULE/NAME`` if there is no such rule, or nothing."""
-    rule = accepted.partition("/")[0]
-    return "" if rule in RULES else rule
+            yield (
+                f"accept {name}: no finding has this rule and name; write RULE, RULE/NAME or "
+                "RULE/NAMESPACE/NAME of a finding, or leave it out"
+            )

@@ -1,21 +1,25 @@
-"""Findings about kinds and fields of Kubernetes that a cluster's version may lack."""
+"""Kinds and fields of Kubernetes that a cluster's version may lack."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from ml_foundations.catalog.gke_kinds import begins_before, may_be_before
+from ml_foundations.catalog.gke_kinds import LATER_FIELDS, begins_before, may_be_before
 from ml_foundations.catalog.tables import rows
-from ml_foundations.kubernetes.objects import Manifest
-from ml_foundations.kubernetes.trees import is_mapping, joined
+from ml_foundations.kubernetes.objects import Manifest, name_of, plural
+from ml_foundations.kubernetes.trees import is_mapping, joined, leaves
 from ml_foundations.planning.input.field_catalog import schema
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.kind_files import cached_per_kinds
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _PACKAGE = "ml_foundations.planning.api_server"
 _NEXT = "1.37"
 """The first minor version that gated_fields.csv, which is made from 1.36, does not describe."""
+_INDEX = re.compile(r"\[\d+\]")
 _EMPTY: Any = (None, "", [], {})
 _REMEDY = "Set minMasterVersion (kubernetes_version of a GkeCluster) to {} or later."
 
@@ -30,12 +34,27 @@ class _Gated(NamedTuple):
     """Whether the API server refuses the object without the field."""
 
 
-def version_findings(
-    objects: Iterable[Manifest], clusters: Sequence[Manifest]
-) -> Iterator[Finding]:
+@rule(
+    "version",
+    Severity.ERROR,
+    "Clusters begin with the version of GKE that their pools, kinds and fields need.",
+    source="GKE, release notes and minimal versions of each feature",
+    example="""
+        type: gcp:container/cluster:Cluster
+        name: ml
+        minMasterVersion: "1.33"
+        ---
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata: {name: gpus}
+        spec: {}
+    """,
+)
+def versions(stack: Stack) -> Iterator[Finding]:
     """Yield the kinds and fields that the program's only cluster may be too old for."""
-    for manifest in objects if len(clusters) == 1 else ():
-        cluster, about = clusters[0], full_name(manifest)
+    for manifest in stack.objects if len(stack.clusters) == 1 else ():
+        cluster = stack.clusters[0]
+        about = full_name(manifest)
         kind = f"{manifest.get('apiVersion')} {manifest['kind']}"
         if since := _kinds().get(kind):
             if is_older := _older(cluster, since):
@@ -46,6 +65,38 @@ def version_findings(
         for path, field in _gated(schema()["kinds"].get(kind, ""), manifest):
             if finding := _finding(cluster, about, path, field):
                 yield finding
+
+
+@rule(
+    "later-field",
+    Severity.WARNING,
+    "Objects have no fields that the kinds of an older GKE lack.",
+    source="kubernetes/api, and the definitions of gke_definitions.csv by release",
+    example="""
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: HTTPRoute
+        metadata: {name: llm, namespace: ml}
+        spec:
+          parentRefs: [{name: llm}]
+          rules: [{name: chat, backendRefs: [{name: llm, port: 80}]}]
+    """,
+)
+def later_fields(stack: Stack) -> Iterator[Finding]:
+    """Yield the fields that a release of a kind lacks which the cluster may have."""
+    definitions = set(map(name_of, stack.of_kind("CustomResourceDefinition")))
+    for manifest in stack.objects if stack.is_program else ():
+        group = str(manifest.get("apiVersion")).partition("/")[0]
+        definition = f"{plural(manifest['kind'])}.{group}"
+        later = () if definition in definitions else LATER_FIELDS.get(definition, ())
+        for field, release in later:
+            paths = [path for path, _ in leaves(manifest)]
+            paths += [_INDEX.sub("[]", path) for path in paths]
+            if any(path.startswith(field) for path in paths):
+                message = (
+                    f"{field} is new in {release} of its kind; an older GKE refuses the object"
+                )
+                remedy = "Leave it out, or make sure that your version of GKE has it."
+                yield warning("later-field", full_name(manifest), field, message, remedy)
 
 
 _BEGINS, _MAY = "its cluster begins with an older one", "its release channel still has older ones"

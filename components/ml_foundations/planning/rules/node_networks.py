@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
-from ml_foundations.planning.input import program
 from ml_foundations.planning.input.networks import GROUP, last_part
-from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import kind_and_name, of_kind, of_type
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
+from ml_foundations.planning.model.declared import kind_and_name, of_kind
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 
 class _Range(NamedTuple):
@@ -22,43 +23,87 @@ class _Range(NamedTuple):
     block: IPv4Network
 
 
-def cluster_networks(resources: Sequence[Resource]) -> list[object]:
+def cluster_networks(stack: Stack) -> list[object]:
     """Return the names of a program's VPC networks, without those that only nodes are in."""
     of_nodes: set[str] = set()
-    for pool in of_type(resources, program.NODE_POOL):
+    for pool in stack.node_pools:
         of_nodes.update(last_part(names.get("network")) for names in _networks(pool))
-    names = [network.get("name") for network in of_type(resources, program.NETWORK)]
+    names = [network.get("name") for network in stack.of_type(NETWORK)]
     return [name for name in names if as_key(name) not in of_nodes]
 
 
-def overlapping_networks(
-    resources: Sequence[Resource], clusters: Sequence[Manifest]
-) -> Iterator[Finding]:
+@rule(
+    "network-ranges",
+    Severity.ERROR,
+    "The networks of a cluster's nodes have different addresses.",
+    source='GKE, "Set up multi-network support for Pods"',
+    example="""
+        type: gcp:compute/subnetwork:Subnetwork
+        name: nodes
+        ipCidrRange: 10.0.0.0/16
+        secondaryIpRanges: [{rangeName: pods, ipCidrRange: 10.8.0.0/14}]
+        ---
+        type: gcp:compute/subnetwork:Subnetwork
+        name: gpus
+        ipCidrRange: 10.0.8.0/24
+        ---
+        type: gcp:container/cluster:Cluster
+        name: ml
+        ipAllocationPolicy: {clusterSecondaryRangeName: pods}
+        ---
+        type: gcp:container/nodePool:NodePool
+        name: gpus
+        cluster: ml
+        networkConfig:
+          additionalNodeNetworkConfigs: [{network: gpus, subnetwork: gpus}]
+    """,
+)
+def overlapping_networks(stack: Stack) -> Iterator[Finding]:
     """Yield the pools whose networks have addresses of another network of the cluster.
 
     Source: GKE, "Set up multi-network support for Pods", general limitations.
     """
     subnetworks: dict[object, Manifest] = {}
-    for subnetwork in of_type(resources, program.SUBNETWORK):
+    for subnetwork in stack.of_type(SUBNETWORK):
         subnetworks[as_key(subnetwork.get("name"))] = subnetwork
     taken: dict[object, list[_Range]] = {}
-    if len(clusters) == 1:
-        taken[as_key(clusters[0].get("name"))] = list(_of_cluster(clusters[0], subnetworks))
-    for pool in of_type(resources, program.NODE_POOL):
+    if len(stack.clusters) == 1:
+        cluster = stack.clusters[0]
+        taken[as_key(cluster.get("name"))] = list(_of_cluster(cluster, subnetworks))
+    for pool in stack.node_pools:
         earlier = taken.setdefault(as_key(pool.get("cluster")), [])
-        own = list(_of_pool(pool, subnetworks))
-        yield from _first_overlap(own, earlier)
-        earlier += own
+        ranges = list(_of_pool(pool, subnetworks))
+        yield from _first_overlap(ranges, earlier)
+        earlier += ranges
 
 
-def network_objects(resources: Sequence[Resource]) -> Iterator[Finding]:
+@rule(
+    "node-networks",
+    Severity.ERROR,
+    "Networks, their parameters and node pools name the same subnetworks.",
+    source='GKE, "Set up multi-network support for Pods"',
+    example="""
+        type: gcp:container/cluster:Cluster
+        name: ml
+        network: ml
+        ---
+        apiVersion: networking.gke.io/v1
+        kind: GKENetworkParamSet
+        metadata: {name: gpus}
+        spec: {vpc: ml, vpcSubnet: gpus, deviceMode: NetDevice}
+    """,
+)
+def network_objects(stack: Stack) -> Iterator[Finding]:
     """Yield what keeps pods from the networks of their nodes: a missing object, or a wrong one.
 
     Source: kubernetes/cloud-provider-gcp, pkg/controller/gkenetworkparamset.
     """
-    clusters, objects = program.shown_clusters(resources), program.objects_of(resources)
-    objects = [item for item in objects if str(item.get("apiVersion")).startswith(GROUP)]
-    pools = of_type(resources, program.NODE_POOL)
+    clusters = stack.shown_clusters
+    pools = stack.node_pools
+    objects: list[Manifest] = []
+    for item in stack.declared_objects:
+        if str(item.get("apiVersion")).startswith(GROUP):
+            objects.append(item)
     if len(clusters) != 1 or any(unknown_paths([*objects, *map(_network_config, pools)])):
         return
     used: dict[tuple[str, str], str] = {}
@@ -119,15 +164,17 @@ def _network_config(pool: Manifest) -> Any:
     return pool.get("networkConfig")
 
 
-def _first_overlap(own: Sequence[_Range], earlier: Sequence[_Range]) -> Iterator[Finding]:
-    for ours in own:
-        for other in earlier:
+def _first_overlap(ranges: Sequence[_Range], earlier: Sequence[_Range]) -> Iterator[Finding]:
+    for second in ranges:
+        for first in earlier:
             # Pools may share networks.
-            if ours.subnetwork != other.subnetwork and ours.block.overlaps(other.block):
-                blocks = f"{ours.block} overlaps with {other.block} of {other.owner}"
-                message = f"{blocks}, and GKE refuses such networks in one cluster"
+            if second.subnetwork != first.subnetwork and second.block.overlaps(first.block):
+                message = (
+                    f"{second.block} overlaps with {first.block} of {first.owner}, and GKE refuses "
+                    "such networks in one cluster"
+                )
                 remedy = "Choose another range (gpuNetworkCidr of a GpuNodePool)."
-                yield error("network-ranges", ours.owner, "networkConfig", message, remedy)
+                yield error("network-ranges", second.owner, "networkConfig", message, remedy)
                 return
 
 
@@ -136,7 +183,7 @@ def _of_cluster(cluster: Manifest, subnetworks: Mapping[object, Manifest]) -> It
     pods = section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName")
     for name, subnetwork in subnetworks.items():
         more = mappings(subnetwork, "secondaryIpRanges")
-        if pods is not None and pods in [each.get("rangeName") for each in more]:
+        if pods is not None and pods in [ip_range.get("rangeName") for ip_range in more]:
             for ip_range in (subnetwork, *more):
                 yield from _range(f"Cluster {cluster.get('name')}", name, ip_range)
 

@@ -1,4 +1,4 @@
-"""Findings about PodDisruptionBudgets that let no pod be evicted, as upgrades of nodes need.
+"""PodDisruptionBudgets that let no pod be evicted, as upgrades of nodes need.
 
 GKE waits an hour for such a pod in each drain of a node, and then deletes it (GKE, "Node upgrade
 strategies").
@@ -14,22 +14,47 @@ from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import names
-from ml_foundations.planning.model.declared import full_name, of_kind
+from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.workloads import PodSet, Workload, has_scale, is_stored
-from ml_foundations.planning.verdict.findings import Finding, warning
-from ml_foundations.planning.verdict.verdicts import Verdicts
+from ml_foundations.planning.rules.findings import Finding, Severity, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _WAIT = "so each drain of a node waits, an hour in an upgrade of GKE"
 
 
-def eviction_budget_findings(objects: Sequence[Manifest], verdicts: Verdicts) -> Iterator[Finding]:
-    """Yield findings of the rule ``eviction-budget`` on the judged workloads."""
+@rule(
+    "eviction-budget",
+    Severity.WARNING,
+    "A pod has one PodDisruptionBudget at most, and the budget lets some pod be evicted.",
+    source=(
+        "Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go and pkg/controller/disruption"
+    ),
+    example="""
+        apiVersion: policy/v1
+        kind: PodDisruptionBudget
+        metadata: {name: llm, namespace: ml}
+        spec: {minAvailable: 1, selector: {matchLabels: {app: llm}}}
+        ---
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: llm, namespace: ml}
+        spec:
+          replicas: 1
+          selector: {matchLabels: {app: llm}}
+          template:
+            metadata: {labels: {app: llm}}
+            spec: {containers: [{name: llm, image: llm:1}]}
+    """,
+)
+def eviction_budgets(stack: Stack) -> Iterator[Finding]:
+    """Yield the budgets that let no pod be evicted, and the workloads that have two budgets."""
     budgets: list[Manifest] = []
-    for budget in of_kind(objects, "PodDisruptionBudget"):
+    for budget in stack.of_kind("PodDisruptionBudget"):
         if not any(unknown_paths(budget.get("spec"))):
             budgets.append(budget)
     selected: defaultdict[str, list[tuple[Workload, PodSet]]] = defaultdict(list)
-    for workload in [item.workload for item in verdicts.workloads] if budgets else ():
+    for workload, *_ in stack.workloads if budgets else ():
         # Drains skip the pods of DaemonSets, and a live workload runs in part already.
         if workload.kind == "DaemonSet" or is_stored(workload.manifest):
             continue

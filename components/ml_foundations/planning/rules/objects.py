@@ -1,4 +1,4 @@
-"""Findings about single objects, which decide nothing about where pods run.
+"""Single objects, which decide nothing about where pods run.
 
 They are about placeholders, the names in ResourceQuotas, the digests of images, and agents that
 read their own logs.
@@ -15,9 +15,10 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespac
 from ml_foundations.kubernetes.quotas import scoped_to, uncounted
 from ml_foundations.kubernetes.trees import UNKNOWN, leaves
 from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import full_name, key_of, of_kind
-from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.model.declared import full_name, key_of
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _PLACEHOLDERS = list(rows("placeholders.csv"))
 _OPENING_KINDS = ("ClusterRoleBinding", "Ingress", "NetworkPolicy", "RoleBinding", "Service")
@@ -26,8 +27,28 @@ _ALL_LOGS = ("containers/*.log", "/var/log/pods/*")
 """Patterns of the logs of all containers: /var/log/containers has links to those in pods."""
 
 
-def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
-    """Yield an error for each placeholder in what Google or the cluster's network gets."""
+@rule(
+    "placeholder",
+    Severity.ERROR,
+    (
+        "Networks, domains and projects are yours, and not those of documentation or of the "
+        "shipped stack files."
+    ),
+    source="RFC 2606, RFC 5737 and the shipped stack files (placeholders.csv)",
+    example="""
+        type: gcp:compute/subnetwork:Subnetwork
+        name: nodes
+        ipCidrRange: 203.0.113.0/24
+    """,
+)
+def placeholders(stack: Stack) -> Iterator[Finding]:
+    """Yield each placeholder, unless nothing of the stack goes to Google Cloud."""
+    if not stack.is_rehearsed:
+        yield from placeholders_of(stack.resources)
+
+
+def placeholders_of(resources: Iterable[Resource]) -> Iterator[Finding]:
+    """Yield each placeholder in what Google or the cluster's network gets."""
     # Google refuses placeholders, or they make a cluster that nobody can reach.
     for type_, inputs in resources:
         if type_.startswith("gcp:"):
@@ -82,9 +103,21 @@ def _is_within(value: str, network: str) -> bool:
     return block.version == whole.version and block.subnet_of(whole)
 
 
-def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield a warning for each name in a ResourceQuota under which Kubernetes counts nothing."""
-    for quota in of_kind(objects, "ResourceQuota"):
+@rule(
+    "quota-name",
+    Severity.WARNING,
+    "A ResourceQuota limits what Kubernetes counts.",
+    source="Kubernetes v1.36, plugin/pkg/admission/resourcequota and pkg/quota",
+    example="""
+        apiVersion: v1
+        kind: ResourceQuota
+        metadata: {name: gpus, namespace: ml}
+        spec: {hard: {limits.nvidia.com/gpu: 8}}
+    """,
+)
+def quota_names(stack: Stack) -> Iterator[Finding]:
+    """Yield each name in a ResourceQuota under which Kubernetes counts nothing."""
+    for quota in stack.of_kind("ResourceQuota"):
         spec = section(quota, "spec")
         hard = section(spec, "hard")
         for name in hard:
@@ -94,29 +127,65 @@ def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
                 yield warning("quota-name", full_name(quota), f"spec.hard.{name}", message, remedy)
 
 
-def image_findings(workload: Workload) -> Iterator[Finding]:
-    """Yield a warning for each image of a workload's pods that is named without a digest."""
-    for pod_set in workload.pods:
-        pod = section(pod_set.template, "spec")
-        for key in ("initContainers", "containers"):
-            for index, container in enumerate(items(pod, key)):
-                image: Any = None if container is UNKNOWN else container.get("image")
-                if not isinstance(image, str) or "@" in image:
-                    continue
-                # An image that is never pulled is part of the node's own, and has none.
-                if container.get("imagePullPolicy") == "Never":
-                    continue
-                path = f"{pod_set.path}.{key}[{index}].image"
-                message = f"the image {image} has no digest: its tag may be moved to another image"
-                remedy = "Name it as image:tag@sha256:…."
-                yield warning("image-digest", str(workload), path, message, remedy)
+@rule(
+    "image-digest",
+    Severity.WARNING,
+    "Images are named by a digest, in a stack that asks for it.",
+    source="OCI distribution specification: a tag may move",
+    example="""
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: train, namespace: ml}
+        spec: {containers: [{name: train, image: "train:1"}]}
+    """,
+)
+def image_digests(stack: Stack) -> Iterator[Finding]:
+    """Yield each image of the workloads' pods that is named without a digest."""
+    for workload, *_ in stack.workloads:
+        for pod_set in workload.pods:
+            pod = section(pod_set.template, "spec")
+            for key in ("initContainers", "containers"):
+                for index, container in enumerate(items(pod, key)):
+                    path = f"{pod_set.path}.{key}[{index}].image"
+                    if container is not UNKNOWN and (image := _without_digest(container)):
+                        message = (
+                            f"the image {image} has no digest: its tag may be moved to another "
+                            "image"
+                        )
+                        remedy = "Name it as image:tag@sha256:…."
+                        yield warning("image-digest", str(workload), path, message, remedy)
 
 
-def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield a warning for each DaemonSet that reads the logs of all containers of its node."""
-    objects = list(objects)
-    config_maps = {key_of(manifest): manifest for manifest in of_kind(objects, "ConfigMap")}
-    for agent in of_kind(objects, "DaemonSet"):
+def _without_digest(container: Manifest) -> str:
+    """Return the image of a container if it has no digest and may be pulled, or nothing."""
+    image: Any = container.get("image")
+    # An image that is never pulled is part of the node's own, and has none.
+    is_never_pulled = container.get("imagePullPolicy") == "Never"
+    return image if isinstance(image, str) and "@" not in image and not is_never_pulled else ""
+
+
+@rule(
+    "reads-own-logs",
+    Severity.WARNING,
+    "An agent that reads the logs of all containers excludes its own.",
+    source="fluent/fluent-bit, issue 11583",
+    example="""
+        apiVersion: apps/v1
+        kind: DaemonSet
+        metadata: {name: agent}
+        spec:
+          selector: {matchLabels: {app: agent}}
+          template:
+            metadata: {labels: {app: agent}}
+            spec:
+              containers: [{name: agent, image: agent:1, args: [/var/log/containers/*.log]}]
+              volumes: [{name: logs, hostPath: {path: /var/log}}]
+    """,
+)
+def own_logs(stack: Stack) -> Iterator[Finding]:
+    """Yield each DaemonSet that reads the logs of all containers of its node, and its own."""
+    config_maps = {key_of(manifest): manifest for manifest in stack.of_kind("ConfigMap")}
+    for agent in stack.of_kind("DaemonSet"):
         pod = section(agent, "spec", "template", "spec")
         if not _mounts_logs(pod):
             continue

@@ -1,21 +1,18 @@
 """Values that the API server accepts and no container runs with: image names, little memory."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.model.decisions import Verdict, together
-from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, groups, is_stored
-from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 
 _MIB = 1024 * 1024 * WHOLE
 _IMPOSSIBLE, _TOO_LITTLE = 1 * _MIB, 6 * _MIB
@@ -39,52 +36,55 @@ _IMAGE = re.compile(
 """The names of images that the kubelet reads (distribution/reference, grammar)."""
 
 
-def with_values(
-    verdicts: Verdicts, objects: Iterable[Manifest], accepted: Collection[str] = ()
-) -> Verdicts:
-    """Return the verdicts with the findings of the rule ``impossible-value``."""
-    limit_ranges: list[Manifest] = []
-    is_changed = False
-    for manifest in objects:
-        is_changed |= str(manifest["kind"]).startswith("Mutating")
-        # Pods get defaults from the LimitRanges among the objects.
-        if manifest["kind"] == "LimitRange" and not field_catalog.notes(manifest):
-            limit_ranges.append(manifest)
-    workloads = [
-        _judged(item, limit_ranges, accepted, is_changed=is_changed) for item in verdicts.workloads
-    ]
-    stack = together([verdicts.stack, *(item.verdict for item in workloads)])
-    return replace(verdicts, workloads=tuple(workloads), stack=stack)
+class _Value(NamedTuple):
+    """A value that no container runs with."""
+
+    path: str
+    message: str
+    remedy: str
+    is_certain: bool = True
 
 
-def _judged(
-    item: WorkloadVerdict,
-    limit_ranges: Sequence[Manifest],
-    accepted: Collection[str],
-    *,
-    is_changed: bool,
-) -> WorkloadVerdict:
-    """Return the verdict on a workload with the findings about its values."""
-    workload = item.workload
-    if is_stored(workload.manifest):
-        return item
-    own_ranges = [limits for limits in limit_ranges if namespace_of(limits) == workload.namespace]
-    refusals: list[Refusal] = []
+@rule(
+    "impossible-value",
+    Severity.ERROR,
+    "Images have names that nodes read, and containers the memory that they need to start.",
+    source=("distribution/reference v0.6.0; moby, pull request 41168; kubernetes, issue 124841"),
+    example="""
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: train}
+        spec:
+          containers: [{name: train, image: "Team App:1"}]
+    """,
+)
+def impossible_values(stack: Stack) -> Iterator[Finding]:
+    """Yield the values of each workload that no container runs with."""
+    # Pods get defaults from the LimitRanges among the objects.
+    limit_ranges = [item for item in stack.of_kind("LimitRange") if not field_catalog.notes(item)]
+    is_changed = any(item["kind"].startswith("Mutating") for item in stack.objects)
+    for judged in stack.workloads:
+        if not is_stored(judged.workload.manifest):
+            yield from _of_workload(judged, limit_ranges, is_changed=is_changed)
+
+
+def _of_workload(
+    judged: JudgedWorkload, limit_ranges: Sequence[Manifest], *, is_changed: bool
+) -> Iterator[Finding]:
+    workload = judged.workload
+    ranges = [item for item in limit_ranges if namespace_of(item) == workload.namespace]
+    values: list[_Value] = []
     is_made_later = workload.kind == "DaemonSet"
     by_path = {pods.path: pods for pods in workload.pods if pods.count or is_made_later}
     for pods in by_path.values():
-        refusals += [*_image_refusals(pods), *_folder_refusals(pods)]
+        values += [*_images(pods), *_folders(pods)]
         if not workload.unknown:
-            refusals += _amount_refusals(admitted(pods.spec, own_ranges), pods.path)
-    may_change = is_changed and any(reason.rule == "unknown-admission" for reason in item.reasons)
-    is_certain = workload.kind in groups() and not may_change
-    errors: list[Finding] = []
-    warnings = [*item.warnings]
-    for refusal in refusals:
-        verdict = Verdict.CANNOT_FIT if refusal.certain and is_certain else Verdict.FITS
-        finding = explain.finding(refusal, verdict, workload)
-        (errors if finding.is_error else warnings).append(finding)
-    return replace(item, warnings=tuple(warnings)).with_reasons(errors, accepted)
+            values += _amounts(admitted(pods.spec, ranges), pods.path)
+    may_change = is_changed and any(reason.rule == "unknown-admission" for reason in judged.reasons)
+    is_known = workload.kind in groups() and not may_change
+    for value in values:
+        severe = error if value.is_certain and is_known else warning
+        yield severe("impossible-value", str(workload), value.path, value.message, value.remedy)
 
 
 def _containers(spec: Manifest) -> Iterator[tuple[str, Manifest]]:
@@ -94,7 +94,7 @@ def _containers(spec: Manifest) -> Iterator[tuple[str, Manifest]]:
             yield f"{key}[{index}]", container
 
 
-def _image_refusals(pods: PodSet) -> Iterator[Refusal]:
+def _images(pods: PodSet) -> Iterator[_Value]:
     """Yield what is invalid about the names of images that the pods run or mount."""
     spec = section(pods.template, "spec")
     holders = [(path, container, "image") for path, container in _containers(spec)]
@@ -104,10 +104,12 @@ def _image_refusals(pods: PodSet) -> Iterator[Refusal]:
     for path, holder, key in holders:
         image: Any = holder.get(key) if is_mapping(holder) else None
         if isinstance(image, str) and (why := wrong_image(image)):
-            unread = "the kubelet does not read such a name, so the container never starts"
-            message = f'the image "{image}" {why}: {unread}'
+            message = (
+                f'the image "{image}" {why}: the kubelet does not read such a name, so the '
+                "container never starts"
+            )
             remedy = "Name the image as host/repository:tag, with lower case in the repository."
-            yield Refusal("impossible-value", f"{pods.path}.{path}.{key}", message, remedy)
+            yield _Value(f"{pods.path}.{path}.{key}", message, remedy)
 
 
 def wrong_image(image: str) -> str:
@@ -129,7 +131,7 @@ def wrong_image(image: str) -> str:
     return "does not read as host/repository:tag@digest"
 
 
-def _amount_refusals(spec: Manifest, at: str) -> Iterator[Refusal]:
+def _amounts(spec: Manifest, at: str) -> Iterator[_Value]:
     """Yield the amounts of memory and disk that are too small, of a spec that has its defaults."""
     holders = [(f"{path}.resources", section(c, "resources")) for path, c in _containers(spec)]
     holders.append(("resources", section(spec, "resources")))
@@ -139,23 +141,23 @@ def _amount_refusals(spec: Manifest, at: str) -> Iterator[Refusal]:
                 amount: Any = section(resources, field).get(name)
                 is_memory_limit = (name, field) == ("memory", "limits")
                 where = f"{at}.{path}.{field}.{name}"
-                if refusal := _too_small(where, amount, is_memory_limit=is_memory_limit):
-                    yield refusal
+                if value := _too_small(where, amount, is_memory_limit=is_memory_limit):
+                    yield value
                     break  # the request is what the limit is, or has the same mistake
 
 
-def _folder_refusals(pods: PodSet) -> Iterator[Refusal]:
+def _folders(pods: PodSet) -> Iterator[_Value]:
     """Yield the sizes of empty folders that are too small."""
     volumes = items(section(pods.template, "spec"), "volumes")
     for index, volume in enumerate(volumes):
         size: Any = section(volume, "emptyDir").get("sizeLimit")
         path = f"{pods.path}.volumes[{index}].emptyDir.sizeLimit"
-        if size is not UNKNOWN and (refusal := _too_small(path, size, is_memory_limit=False)):
-            yield refusal
+        if size is not UNKNOWN and (value := _too_small(path, size, is_memory_limit=False)):
+            yield value
 
 
-def _too_small(path: str, quantity: Any, *, is_memory_limit: bool) -> Refusal | None:
-    """Return the refusal of an amount of bytes that nothing runs with; zero means no limit."""
+def _too_small(path: str, quantity: Any, *, is_memory_limit: bool) -> _Value | None:
+    """Return an amount of bytes that nothing runs with; zero means no limit."""
     amount = milli(quantity)
     if not 0 < amount < (_TOO_LITTLE if is_memory_limit else _IMPOSSIBLE):
         return None
@@ -165,4 +167,4 @@ def _too_small(path: str, quantity: Any, *, is_memory_limit: bool) -> Refusal | 
         message += ", and a container needs 6 MiB or more to start"
     remedy = "Write the amount with its unit, such as 512Mi or 16Gi."
     is_certain = is_memory_limit and amount < _IMPOSSIBLE
-    return Refusal("impossible-value", path, message, remedy, is_certain)
+    return _Value(path, message, remedy, is_certain)

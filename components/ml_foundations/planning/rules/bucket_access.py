@@ -1,4 +1,4 @@
-"""Findings about pods that mount a bucket, if the program does not give them access to it.
+"""Pods that mount a bucket, if the program does not give them access to it.
 
 The way leads from the pod's service account, or the Google account that its annotation names, to a
 role on the bucket, as far as the program declares it. Pods that run as the account default have a
@@ -11,23 +11,23 @@ acting as a Google account); gcs-fuse-csi-driver@5fcdc04a, docs/authentication.m
 pkg/cloud_provider/auth/token_sources.go (with the annotation, only the Google account counts).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ml_foundations.catalog.injections import SERVICE_AGENT
-from ml_foundations.catalog.pools import CLUSTER
+from ml_foundations.catalog.injections import SCAN, SCAN_ROLE, SERVICE_AGENT, injections
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.labels import GOOGLE_ACCOUNT
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.api_server.defaults import is_profiled
 from ml_foundations.planning.input import iam, program
-from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import key_of, of_kind, of_type
-from ml_foundations.planning.model.volumes import Volumes
+from ml_foundations.planning.model.declared import full_name, key_of
+from ml_foundations.planning.model.volumes import Volumes, writes
 from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.findings import Finding, Severity, warning
-from ml_foundations.planning.verdict.long_runs import writes
+from ml_foundations.planning.rules.findings import Finding, Severity, warning
+from ml_foundations.planning.rules.rule import rule
+from ml_foundations.planning.rules.stack import Stack
 
 _READ, _WRITE = frozenset({"get", "list"}), frozenset({"get", "list", "create"})
 """What a mount needs, in the words of bucket_roles.csv."""
@@ -90,15 +90,61 @@ def _is_agent(member: Any) -> bool:
     return any(agent in str(member) for agent in _AGENTS)
 
 
-def access_findings(
-    workloads: Iterable[Workload], objects: Sequence[Manifest], resources: Sequence[Resource]
-) -> Iterator[Finding]:
+@rule(
+    "bucket-access",
+    Severity.WARNING,
+    (
+        "The account of pods that mount a bucket may read it, or write to it, by the roles that "
+        "the program grants."
+    ),
+    source=(
+        'GKE, "Authenticate to Google Cloud APIs from GKE workloads"; gcs-fuse-csi-driver, '
+        "docs/authentication.md"
+    ),
+    example="""
+        type: gcp:storage/bucket:Bucket
+        name: my-bucket
+        ---
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: train, namespace: ml, annotations: {gke-gcsfuse/volumes: "true"}}
+        spec:
+          containers:
+            - {name: train, image: train:1, volumeMounts: [{name: data, mountPath: /data}]}
+          volumes:
+            - name: data
+              csi: {driver: gcsfuse.csi.storage.gke.io, volumeAttributes: {bucketName: my-bucket}}
+    """,
+)
+@rule(
+    "workload-identity",
+    Severity.WARNING,
+    "A service account may act as the Google account that it names.",
+    source=(
+        'GKE, "Authenticate to Google Cloud APIs from GKE workloads"; gcs-fuse-csi-driver, '
+        "docs/authentication.md"
+    ),
+    example="""
+        type: gcp:serviceaccount/account:Account
+        accountId: train
+        ---
+        apiVersion: v1
+        kind: ServiceAccount
+        metadata:
+          name: train
+          namespace: ml
+          annotations: {iam.gke.io/gcp-service-account: train@my-project.iam.gserviceaccount.com}
+    """,
+)
+def bucket_access(stack: Stack) -> Iterator[Finding]:
     """Yield pods without access to a bucket, and accounts that may not act as a Google account."""
-    access = _Access(objects, resources)
+    if not stack.is_program:
+        return
+    access = _Access(stack)
     yield from access.of_google_accounts()
     kinds = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
-    volumes = Volumes({kind: of_kind(objects, kind) for kind in kinds})
-    for workload in workloads:
+    volumes = Volumes({kind: [*stack.of_kind(kind)] for kind in kinds})
+    for workload, *_ in stack.workloads:
         for pods in workload.pods:
             spec = section(pods.template, "spec")
             # On the network of the node, pods have its account: see the rule bucket-identity.
@@ -111,26 +157,62 @@ def access_findings(
                     yield from access.of_bucket(workload, path, alone, buckets[0])
 
 
+@rule(
+    "bucket-scan",
+    Severity.WARNING,
+    "GKE may scan a bucket with one of its classes: until then its pods do not start.",
+    source='GKE, "Cloud Storage FUSE CSI driver performance: StorageClasses"',
+    example="""
+        apiVersion: v1
+        kind: PersistentVolume
+        metadata: {name: data}
+        spec:
+          storageClassName: gcsfusecsi-training
+          accessModes: [ReadWriteMany]
+          capacity: {storage: 1Ti}
+          csi: {driver: gcsfuse.csi.storage.gke.io, volumeHandle: my-bucket}
+    """,
+)
+def bucket_scans(stack: Stack) -> Iterator[Finding]:
+    """Yield the buckets whose pods wait for a scan that nobody is allowed to make."""
+    if not stack.is_program:
+        return
+    granted = list(program.granted_buckets(stack.resources))
+    for volume in stack.of_kind("PersistentVolume"):
+        bucket = section(volume, "spec", "csi").get("volumeHandle")
+        is_open = UNKNOWN in (bucket, *granted) or None in granted
+        if is_profiled(section(volume, "spec")) and not is_open and bucket not in granted:
+            message = (
+                f"its pods keep the gate {injections()[SCAN].gate} until GKE's service agent has "
+                f"scanned {bucket}, and nothing grants that"
+            )
+            remedy = (
+                f"Grant {SCAN_ROLE} on it to service-PROJECT_NUMBER{SERVICE_AGENT} (project_number "
+                "of a ModelCache)."
+            )
+            yield warning("bucket-scan", full_name(volume), "spec", message, remedy)
+
+
 class _Access:
     """The service accounts of a program, and the roles that it grants them."""
 
-    def __init__(self, objects: Sequence[Manifest], resources: Sequence[Resource]) -> None:
-        self._grants = list(iam.grants(resources))
-        self._buckets = [inputs.get("name") for inputs in of_type(resources, program.BUCKET)]
-        self._made = [inputs.get("accountId") for inputs in of_type(resources, iam.GOOGLE_ACCOUNT)]
-        self._namespaces = list(map(name_of, of_kind(objects, "Namespace")))
-        self._clusters = of_type(resources, CLUSTER)
+    def __init__(self, stack: Stack) -> None:
+        self._grants = list(iam.grants(stack.resources))
+        self._buckets = [inputs.get("name") for inputs in stack.of_type(program.BUCKET)]
+        self._made = [inputs.get("accountId") for inputs in stack.of_type(iam.GOOGLE_ACCOUNT)]
+        self._namespaces = list(map(name_of, stack.of_kind("Namespace")))
+        self._clusters = stack.clusters
         pools = [section(c, "workloadIdentityConfig").get("workloadPool") for c in self._clusters]
         self._pool = pools[0] if len(pools) == 1 and isinstance(pools[0], str) else ""
-        self._declared = {str(item[:2]): item for item in self._annotated(resources)}
+        self._declared = {str(item[:2]): item for item in self._annotated(stack)}
         self._allowed: dict[Any, frozenset[str]] = {}
         for row in rows("bucket_roles.csv"):
             allowed = frozenset(row["allows"].split())
             self._allowed |= dict.fromkeys(row["roles"].split(), allowed)
 
-    def _annotated(self, resources: Sequence[Resource]) -> Iterator[_Account]:
+    def _annotated(self, stack: Stack) -> Iterator[_Account]:
         """Yield the service accounts; a ServiceAccountPatch may give default an annotation."""
-        for type_, inputs in resources:
+        for type_, inputs in stack.resources:
             if type_.startswith("kubernetes:") and inputs.get("kind") == "ServiceAccount":
                 is_open = section(inputs, "metadata").get("annotations") is UNKNOWN
                 google_account = UNKNOWN if is_open else annotations_of(inputs).get(GOOGLE_ACCOUNT)
