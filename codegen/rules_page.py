@@ -29,7 +29,5 @@ def files() -> dict[Path, str]:
     lines.append(_OF_STACKS)
     for described in descriptions():
         lines += [f"- `{described.name}`: {described.condition} ({described.severity})", ""]
-        example = ("```yaml", *described.example.splitlines(), "```")
-        lines += [f"  {line}" for line in example]
-        lines.append("")
+        lines += ["```yaml", described.example, "```", ""]
     return {_PAGE: "\n".join(lines)}

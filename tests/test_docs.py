@@ -27,7 +27,7 @@ def of(language: str) -> list[object]:
 
 
 def test_every_block_names_its_language() -> None:
-    known = {"sh", "python", "yaml", "json", "typescript", "diff", ""}
+    known = {"sh", "python", "yaml", "json", "typescript", "diff", "toml", ""}
     assert {name for page in PAGES for _, name, _ in BLOCK.findall(page.read_text())} <= known
 
 
