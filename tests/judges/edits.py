@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Iterator
 from functools import cache
@@ -52,7 +53,12 @@ def case(schema: Schema, seed: int) -> Object:
     if at.random() < 0.02:
         group, _, _ = document["apiVersion"].rpartition("/")
         document["apiVersion"] = "/".join(filter(None, (group, at.choice(VERSIONS))))
-    return document
+    return json.loads(json.dumps(document), parse_float=_number)
+
+
+def _number(text: str) -> float:
+    """A number as clients write it, who read YAML or a program: 1.0 is 1."""
+    return int(float(text)) if float(text).is_integer() else float(text)
 
 
 class EdgeEditor(Editor):

@@ -1,11 +1,9 @@
-"""Ask the API server with the webhooks of all controllers, and KubeRay by its status; compare planning with the answers."""
+"""Ask the API server with the webhooks of all controllers, and controllers by their loops; compare planning with the answers."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +26,7 @@ from tests.differential import control_plane
 from tests.differential.acceptance import proof
 from tests.differential.acceptance.generator import Object, Schema
 from tests.differential.acceptance.proof import REFUSING, ROOMY, Server
-from tests.judges import edits
+from tests.judges import edits, operators
 
 DRY_RUN = "?dryRun=All&fieldValidation=Strict"
 POOLS = "inference.networking.k8s.io_inferencepools.yaml"
@@ -43,14 +41,9 @@ OF_QUEUES = "queue-topology"
 """The rule of planning for topologies: also for those that Kueue accepts and places nowhere."""
 LATER = re.compile("the same groupName|its name and a hash are too long|resourceClaims of Training")
 """Refusals by KubeRay's own webhook, which is off by default, and of pods with what their controllers add."""
-UNANSWERED = "KubeRay does not answer"
-"""It fails again and again at something that it makes of an object, without an event."""
 NO_VERSION = "no version"
 """Planning says nothing of versions that it does not know: a later controller may serve them."""
-TRANSIENT = re.compile("already exists|not found")
-"""Failures of a look at a cache that is behind: KubeRay tries again."""
 AT_ONCE = 8
-SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ class Judgement:
     def is_wrong(self) -> bool:
         if self.crash:
             return True
-        if self.words.startswith((UNANSWERED, NO_VERSION)):
+        if self.words.startswith((operators.UNANSWERED, NO_VERSION)):
             return False
         if self.words:
             return not self.errors and self.is_decided
@@ -161,16 +154,13 @@ async def refused(server: Server, schema: Schema, document: Object, seed: int) -
     if kind not in schema.paths:
         return f"{NO_VERSION} {kind[0]} of {kind[1]}"
     answer, words = await server.create(schema, document, DRY_RUN)
-    if answer and document["kind"] in RAY:
-        words = await _refused_in_its_loop(server, schema, document, seed)
-    if answer and document["kind"] == "RayService":
-        # The service reports a cluster that its operator refuses only later.
-        spec = document["spec"]["rayClusterConfig"]
-        cluster = document | {"kind": "RayCluster", "spec": spec}
-        words = words or await _refused_in_its_loop(server, schema, cluster, seed)
-    for pod in _pods(answer) if answer else ():
+    below = [*_pods(answer)] if answer else []
+    if answer and document["kind"] in operators.KINDS:
+        words, made = await operators.refused(server, schema, document, f"r{seed}")
+        below += [job for job_set in made for job in proof.made(job_set)]
+    for pod in below:
         words = words or await _refused_below(server, schema, pod)
-    return _message(words)
+    return operators.message(words)
 
 
 async def _refused_below(server: Server, schema: Schema, document: Object) -> str:
@@ -178,7 +168,7 @@ async def _refused_below(server: Server, schema: Schema, document: Object) -> st
     answer, words = await server.create(schema, document, "?dryRun=All")
     for pod in proof.made(answer) if answer else ():
         words = words or await _refused_below(server, schema, pod)
-    return _message(words)
+    return operators.message(words)
 
 
 def _pods(owner: Object) -> Iterable[Object]:
@@ -190,8 +180,9 @@ def _pods(owner: Object) -> Iterable[Object]:
         return
     if owner["kind"] == "LeaderWorkerSet":
         pods = owner["spec"]["leaderWorkerTemplate"]
-        for template in filter(None, (pods["workerTemplate"], pods.get("leaderTemplate"))):
-            yield _stateful_set(owner, template)
+        for template in (pods["workerTemplate"], pods.get("leaderTemplate")):
+            if template is not None:
+                yield _stateful_set(owner, template)
     for template in _templates(owner.get("spec")):
         given = template.get("metadata") or {}
         metadata = {key: given[key] for key in COPIED if key in given} | {"name": "w-0"}
@@ -221,40 +212,6 @@ def _templates(value: Any) -> Iterator[Object]:
             return
         for below in value.values():
             yield from _templates(below)
-
-
-def _message(words: str) -> str:
-    return json.loads(words)["message"] if words.startswith("{") else words
-
-
-async def _refused_in_its_loop(server: Server, schema: Schema, document: Object, seed: int) -> str:
-    """What KubeRay reports of an object that it looks at; the object is deleted again."""
-    document = json.loads(json.dumps(document))
-    if document["metadata"]["name"] == "o":
-        document["metadata"]["name"] = f"r{seed}"
-    created, words = await server.create(schema, document, "?fieldValidation=Strict")
-    if created is None:
-        return _message(words)
-    path = (
-        f"{schema.paths[document['apiVersion'], document['kind']]}/{document['metadata']['name']}"
-    )
-    path = path.replace("{namespace}", document["metadata"]["namespace"])
-    events = f"/api/v1/namespaces/crew/events?fieldSelector=involvedObject.uid={created['metadata']['uid']}"
-    deadline = time.monotonic() + SECONDS
-    try:
-        was_answered = False  # An event may come after the status.
-        while time.monotonic() < deadline:
-            status = (await server.read(path)).get("status")
-            for event in (await server.read(events))["items"]:
-                if event["type"] == "Warning" and not TRANSIENT.search(event["message"]):
-                    return event["message"]
-            if was_answered and "ValidationFailed" not in json.dumps(status):
-                return ""
-            was_answered = bool(status)
-            await asyncio.sleep(0.3)
-        return UNANSWERED
-    finally:
-        await server.delete(path)
 
 
 def compared(seed: int, document: Object, words: str) -> Judgement:

@@ -96,6 +96,8 @@ OF_CLUSTERS: list[tuple[dict[str, Any], str]] = [
     ({"authOptions": {"mode": "token"}}, "rayVersion"),
     ({"authOptions": {"mode": "token"}, "rayVersion": "2.9.0"}, "2.52.0"),
     ({"managedBy": "me"}, "managedBy"),
+    ({"headGroupSpec.template.metadata": {"name": "example.com/a"}}, "headGroupSpec.template.metadata.name"),
+    ({"headGroupSpec.headService": {"metadata": {"finalizers": ["a"]}}}, "headService.metadata.finalizers[0]"),
 ]  # fmt: skip
 OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     *(("RayCluster", {"metadata.name": name}, "metadata.name") for name in ("a" * 54, "1a")),
@@ -116,6 +118,7 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("RayJob", {"spec.deletionStrategy": {"onSuccess": {"policy": "DeleteSelf"}}}, "deletionStrategy"),
     ("RayJob", {"spec.deletionStrategy": {"deletionRules": [{"policy": "DeleteSelf", "condition": {"jobStatus": "FAILED"}}]}}, "deletionRules must have no items"),
     ("RayService", {"spec.upgradeStrategy": {"type": "Recreate"}}, "upgradeStrategy.type"),
+    ("RayService", {"spec.rayClusterConfig.upgradeStrategy": {"type": "None"}}, "rayClusterConfig.upgradeStrategy.type"),
     ("RayService", {"spec.rayClusterConfig.headGroupSpec.headService": {"metadata": {"name": "a"}}}, "headService"),
     ("TrainJob", {"metadata.name": "1a"}, "RFC 1035"),
     ("TrainJob", {"spec.managedBy": "me"}, "ManagedBy"),
@@ -148,6 +151,7 @@ OF_QUEUES: list[tuple[str, dict[str, Any], str]] = [
     ("RayJob", {"spec.rayClusterSpec.workerGroupSpecs.1.groupName": "head"}, "spec.rayClusterSpec.workerGroupSpecs[1].groupName is head"),
     ("RayCluster", {"spec.workerGroupSpecs.0.groupName": "head"}, "is head"),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True}, "not elastic"),
+    ("RayCluster", {"spec.headGroupSpec.rayStartParams": None}, "headGroupSpec.rayStartParams is missing"),
     ("Job", {"metadata.labels": {**QUEUED, "kueue.x-k8s.io/max-exec-time-seconds": "0"}}, "max-exec-time"),
     ("Job", {"metadata.labels": {"kueue.x-k8s.io/queue-name": "Q_"}}, "DNS subdomain"),
     ("Job", {"metadata.annotations": {"kueue.x-k8s.io/job-completions-equal-parallelism": "true"}, "spec.completions": 4}, "completions is 4"),

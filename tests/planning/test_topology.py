@@ -204,7 +204,7 @@ REFUSED: list[tuple[Manifest, str]] = [
     (IN_SLICES | {"slice_size": "0"}, "slice-size is 0"),
     (IN_SLICES | {"slice_size": "two"}, "slice-size is two"),
     (IN_SLICES | {"slice_size": "3"}, "does not divide 4"),
-    (IN_SLICES | {"slice_size": "5"}, "does not divide 4"),
+    (IN_SLICES | {"slice_size": "5"}, "a slice has 5 of 4 pods"),
     ({"slice_required_topology_constraints": "{"}, "constraints is {"),
     ({"slice_required_topology_constraints": "[]"}, "constraints is []"),
     ({"slice_required_topology_constraints": TWICE}, "names a level twice"),

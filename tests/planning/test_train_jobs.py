@@ -70,6 +70,57 @@ def test_a_job_may_set_the_resources_of_a_node() -> None:
     assert verdict(runtime(), train_job(nodes=2), *nodes(1)) is CANNOT
 
 
+def patched(**pods: Any) -> Manifest:
+    job = {"name": "node", "template": {"spec": {"template": {"spec": pods}}}}
+    spec = {"template": {"spec": {"replicatedJobs": [job]}}}
+    return train_job(runtimePatches=[{"manager": "example.com/me", "trainingRuntimeSpec": spec}])
+
+
+def test_a_patch_changes_the_pods_of_its_runtime() -> None:
+    assert verdict(runtime(), patched(nodeSelector={"a": "b"}), *nodes(1)) is CANNOT
+    assert verdict(runtime(), patched(nodeSelector={}), *nodes(1)) is FITS
+
+
+def test_a_container_of_a_patch_that_the_runtime_lacks_has_no_image() -> None:
+    # Trainer merges a patch before it looks for the containers.
+    found = judge_documents([runtime(), patched(initContainers=[{"name": "x"}]), *nodes(1)])
+    assert [finding.path for finding in found.findings if finding.rule == "invalid"] == [
+        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec"
+        ".template.spec.initContainers[0].image"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_node", "total", "free", "expected"),
+    [(True, 3, 3, FITS), (True, 3, 2, CANNOT), (False, 2, 3, FITS), (False, 2, 2, CANNOT)],
+)
+def test_the_launcher_of_mpi_may_be_one_of_the_nodes(
+    is_node: bool, total: int, free: int, expected: Verdict
+) -> None:
+    made = runtime(torch=None, mpi={"runLauncherAsNode": is_node})
+    launcher = made["spec"]["template"]["spec"]["replicatedJobs"][0]
+    workers = {"name": "node", "template": launcher["template"] | {"metadata": {}}}
+    made["spec"]["template"]["spec"]["replicatedJobs"] = [launcher | {"name": "launcher"}, workers]
+    del made["spec"]["mlPolicy"]["torch"]
+    assert verdict(made, train_job(nodes=total), *nodes(free)) is expected
+
+
+@pytest.mark.parametrize("field", ["dataset", "model"])
+def test_the_secret_of_an_initializer_has_a_valid_name(field: str) -> None:
+    made = runtime()
+    jobs = made["spec"]["template"]["spec"]["replicatedJobs"]
+    step = f"{field}-initializer"
+    pods = template({}, [container() | {"name": step}], restartPolicy="Never")
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": step}
+    jobs.append(
+        {"name": step, "template": {"metadata": {"labels": labels}, "spec": {"template": pods}}}
+    )
+    initializer = {field: {"storageUri": "hf://a/b", "secretRef": {"name": "A/b"}}}
+    found = judge_documents([made, train_job(initializer=initializer), *nodes(1)])
+    [finding] = [finding for finding in found.findings if finding.rule == "invalid"]
+    assert finding.path == f"spec.initializer.{field}.secretRef.name"
+
+
 def test_a_quota_counts_its_pods_and_its_job_set() -> None:
     hard = {"requests.nvidia.com/gpu": "16", "count/jobsets.jobset.x-k8s.io": "1", "pods": "2"}
     documents = [runtime(), train_job(nodes=2), *nodes(2)]
@@ -81,7 +132,6 @@ def test_a_quota_counts_its_pods_and_its_job_set() -> None:
 
 NOT_SHOWN = "torch of spec.runtimeRef is not shown"
 NOT_KNOWN = "spec.runtimeRef is not known yet"
-PATCHES = [{"manager": "example.com/me"}]
 ELSEWHERE = "kueue.x-k8s.io/multikueue"
 
 
@@ -91,11 +141,11 @@ ELSEWHERE = "kueue.x-k8s.io/multikueue"
         (None, train_job(), f"the TrainingRuntime {NOT_SHOWN}"),
         (runtime("ClusterTrainingRuntime"), train_job(), f"the TrainingRuntime {NOT_SHOWN}"),
         (runtime(), train_job("ClusterTrainingRuntime"), f"the ClusterTrainingRuntime {NOT_SHOWN}"),
-        (runtime(torch=None, mpi={}), train_job(), "its runtime has an mlPolicy mpi"),
+        (runtime(torch=None, flux={}), train_job(), "its runtime has an mlPolicy flux"),
         (
             runtime(),
-            train_job(runtimePatches=PATCHES),
-            "spec.runtimePatches change what its runtime makes",
+            train_job(runtimePatches=[{"manager": UNKNOWN}]),
+            "spec.runtimePatches are not known yet",
         ),
         (
             runtime(),

@@ -83,7 +83,8 @@ def of_kind(kind: str, count: int) -> Manifest:
     if kind == "StatefulSet":
         return stateful_set("web", count, in_rack())
     group = {"groupName": "g", "replicas": count, "maxReplicas": count, "template": in_rack()}
-    head = {"template": template({"app": "web"}, [container(gpu=0)])}
+    group["rayStartParams"] = {}  # without it, Kueue writes null, which the API server refuses
+    head = {"rayStartParams": {}, "template": template({"app": "web"}, [container(gpu=0)])}
     cluster = {"headGroupSpec": head, "workerGroupSpecs": [{**group, "minReplicas": count}]}
     own = {"entrypoint": "e", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode"}
     own |= {"rayClusterSpec": cluster}

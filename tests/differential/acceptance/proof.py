@@ -185,6 +185,11 @@ class Server:
         async with self._session.patch(path, data=body, headers=headers) as response:
             response.raise_for_status()
 
+    async def find(self, path: str) -> Object | None:
+        """An object; None if it is not there."""
+        async with self._session.get(path) as response:
+            return json.loads(await response.text()) if response.status == 200 else None
+
     async def read(self, path: str) -> Object:
         async with self._session.get(path) as response:
             response.raise_for_status()

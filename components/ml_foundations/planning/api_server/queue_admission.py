@@ -59,6 +59,7 @@ class QueueAdmission:
         workload, namespace = waiting.workload, waiting.workload.namespace
         queues = self._cluster.queues
         outcome = waiting.outcome + Outcome.refused(queue_webhooks.refusals(workload))
+        outcome += Outcome.refused(refused_annotations(workload))
         outcome += Outcome.refused(self._unknown_priority(workload))
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
@@ -66,8 +67,7 @@ class QueueAdmission:
             message = f"it waits in the queue {name}, and {missing}"
             remedy = f"Declare LocalQueue {name} in namespace {namespace}."
             no_queue = doubt("queue", "metadata.labels", message, remedy)
-            refused = refused_annotations(workload)
-            return waiting.with_outcome(outcome + Outcome.refused([no_queue, *refused]))
+            return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
         if not queues.accepts(queue, self._cluster.namespaces.get(namespace, {})):
             rejects = f"does not accept workloads of namespace {namespace}"
             message = f"ClusterQueue {name_of(queue)} {rejects}"

@@ -55,6 +55,7 @@ def refusals(workload: Workload) -> Iterator[Refusal]:
         *_of_templates(workload),
         *(_of_job(workload) if workload.kind == "Job" else ()),
         *(_of_ray(workload) if is_queued and workload.kind in _RAY else ()),
+        *(_of_parameters(workload) if workload.kind in _RAY else ()),
     ):
         message = f"Kueue refuses the {workload.kind}: {path} {problem}"
         yield Refusal("queue", path, message, f"{wanted}.", certain=value is not UNKNOWN)
@@ -181,6 +182,29 @@ def _of_ray(workload: Workload) -> _Faults:
         problem = f"has {len(groups)} groups, and at most {_MOST_SETS - 1} fit in a workload"
         yield f"{prefix}.workerGroupSpecs", problem, "", "Join some groups"
     yield from _head_groups(prefix, groups)
+
+
+def _of_parameters(workload: Workload) -> _Faults:
+    """Yield groups of a Ray cluster without rayStartParams, if Kueue's webhook changes the object.
+
+    Go writes null for such a map, which the definition of KubeRay v1.6.2 refuses.
+    """
+    keys = _RAY[workload.kind]
+    cluster, prefix = section(workload.manifest, *keys), ".".join(keys)
+    holder = section(workload.manifest, "spec") if workload.kind == "RayJob" else cluster
+    suspended = holder.get("suspend")
+    is_gated = _is_elastic(workload) and workload.kind != "RayJob"
+    if not is_gated and (workload.queue is None or suspended is True):
+        return
+    groups = {f"{prefix}.headGroupSpec": section(cluster, "headGroupSpec")}
+    for index, group in enumerate(mappings(cluster, "workerGroupSpecs")):
+        groups[f"{prefix}.workerGroupSpecs[{index}]"] = group
+    for path, group in groups.items():
+        if group and group.get("rayStartParams") is None:
+            problem = "is missing, and Kueue writes null for it, which the API server refuses"
+            remedy = "Set it; {} is enough"
+            is_known = is_gated or suspended is not UNKNOWN
+            yield f"{path}.rayStartParams", problem, "" if is_known else UNKNOWN, remedy
 
 
 def _head_groups(prefix: str, groups: Sequence[Any]) -> _Faults:

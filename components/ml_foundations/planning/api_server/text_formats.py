@@ -55,6 +55,11 @@ TRIMMED = _format("a text without spaces around it", 32768, r"\S((?s:.)*\S)?")
 
 DNS_LABEL = _format("a DNS label", 63, _LABEL)
 DNS_LABEL_1035 = _format("a DNS label that begins with a letter", 63, "[a-z]([-a-z0-9]*[a-z0-9])?")
+FAILURE_RULE_NAME = _format(
+    "a letter, with letters, digits and _,: after it",
+    128,
+    "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+)
 KIND_NAME = _format(
     "a DNS label of any case that begins with a letter", 63, "[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"
 )

@@ -4,7 +4,7 @@ Follows pkg/webhooks and pkg/runtime/framework/plugins of trainer v2.2.1, withou
 changes of a TrainJob, QLoRA by TorchTune, and Volcano.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_foundations.catalog.versions import TRAINER_API
@@ -75,12 +75,17 @@ def of_train_job(train_job: Manifest, runtime: Manifest | None) -> Iterator[Note
             yield Note(f"spec.runtimeRef.{field}", problem)
     if runtime is None:
         return
-    if not workloads.is_stored(runtime) and any(of_runtime(runtime)):
+    if not workloads.is_stored(runtime) and _is_refused(runtime):
         refused = f"the API server refuses {runtime['kind']} {name_of(runtime)}"
         yield Note("spec.runtimeRef", f"must name a runtime that exists: {refused}")
     yield from _of_policy(train_job, runtime)
     yield from _of_initializers(train_job, runtime)
     yield from _of_patches(train_job, runtime)
+
+
+def _is_refused(runtime: Manifest) -> bool:
+    notes = [*definitions.violations(runtime), *of_runtime(runtime)]
+    return any(note.is_error for note in notes)
 
 
 def _of_policy(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
@@ -129,7 +134,8 @@ def _of_patches(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
     jobs = _jobs_by_name(runtime)
     for index, patch in enumerate(mappings(section(train_job, "spec"), "runtimePatches")):
         path = f"spec.runtimePatches[{index}]"
-        if not DOMAIN_PATH.matches(str(patch.get("manager"))):
+        manager = patch.get("manager")
+        if manager is not UNKNOWN and not DOMAIN_PATH.matches(str(manager)):
             yield Note(f"{path}.manager", "must be a name with a domain, such as example.com/me")
         spec = section(patch, "trainingRuntimeSpec", "template", "spec")
         for job in mappings(spec, "replicatedJobs"):
@@ -137,19 +143,12 @@ def _of_patches(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
             if name not in jobs:
                 yield Note(path, f"must not patch the Job {name}, which is not there")
                 continue
-            for problem in _of_patched_pods(job, _all_containers(jobs[name])):
-                yield Note(path, problem)
-
-
-def _of_patched_pods(job: Manifest, there: Sequence[Any]) -> Iterator[str]:
-    pods = section(job, "template", "spec", "template", "spec")
-    for key in ("initContainers", "containers"):
-        for container in mappings(pods, key):
-            name = container.get("name")
-            if name not in there:
-                yield f"must not patch the container {name}, which is not there"
-            elif key == "containers" and container.get("env") and name in _CONTAINERS.values():
-                yield f"must not set env of the container {name}; set spec.trainer.env"
+            # Trainer merges the patch first. A container that the runtime lacks has no image then.
+            for container in mappings(_pods(job), "containers"):
+                named = container.get("name")
+                if container.get("env") and named in _CONTAINERS.values():
+                    problem = f"must not set env of the container {named}; set spec.trainer.env"
+                    yield Note(path, problem)
 
 
 def _jobs(runtime: Manifest) -> list[Manifest]:
@@ -161,8 +160,11 @@ def _jobs_by_name(runtime: Manifest) -> dict[str, Manifest]:
 
 
 def _containers(job: Manifest, key: str) -> list[Any]:
-    pods = section(job, "template", "spec", "template", "spec")
-    return [container.get("name") for container in mappings(pods, key)]
+    return [container.get("name") for container in mappings(_pods(job), key)]
+
+
+def _pods(job: Manifest) -> Manifest:
+    return section(job, "template", "spec", "template", "spec")
 
 
 def _all_containers(job: Manifest) -> list[Any]:

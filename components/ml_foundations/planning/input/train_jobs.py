@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_foundations.catalog.versions import TRAINER_API
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import strategic_merge, without_nulls
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
@@ -17,7 +18,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.workloads import is_finished
@@ -26,13 +27,15 @@ from ml_foundations.planning.model.written import WrittenField, WrittenFields, a
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
 """The parts whose Jobs have one replica."""
-_FOLLOWED_POLICIES = frozenset({"numNodes", "torch"})
+_FOLLOWED_POLICIES = frozenset({"mpi", "numNodes", "torch"})
 """The fields of a runtime's mlPolicy whose effect on pods is known."""
 _OF_TRAINER = {
     **{field: field for field in ("image", "command", "args")},
     "resources": "resourcesPerNode",
 }
 """The fields of the trainer's container that a TrainJob sets, with its own."""
+_SOURCES = frozenset({"configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"})
+"""The sources of variables that Trainer copies."""
 _Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
 
 
@@ -54,11 +57,20 @@ def with_job_sets(
         runtime = _runtime_of(document, runtimes)
         notes = [note for note in refused(document, runtime) if note.is_error]
         faults = json.dumps([(note.path, note.reason) for note in notes])
-        made = _job_set(document, runtime)
+        # The parts of a refused TrainJob may have any type. They cannot be merged then.
+        made = _job_set(_without_lists(document) if notes else document, runtime)
         annotations = {**annotations_of(made), labels.REFUSED: faults}
         metadata = {**section(made, "metadata"), "annotations": annotations}
         resolved.append({**made, "metadata": metadata} if notes else made)
     return resolved
+
+
+def _without_lists(train_job: Manifest) -> Manifest:
+    """Return a TrainJob without what is merged by lists."""
+    spec = section(train_job, "spec")
+    kept = {key: spec[key] for key in ("managedBy", "runtimeRef") if key in spec}
+    trainer = {key: value for key, value in section(spec, "trainer").items() if key != "env"}
+    return {**train_job, "spec": {**kept, "trainer": trainer}}
 
 
 def written_fields(documents: Iterable[Manifest]) -> dict[str, WrittenFields]:
@@ -82,18 +94,43 @@ def _written(train_job: Manifest, runtime: Manifest) -> WrittenFields:
     nodes = WrittenField("spec.trainer.numNodes") if "numNodes" in trainer else None
     if nodes is None and "numNodes" in section(spec, "mlPolicy"):
         nodes = WrittenField("spec.mlPolicy.numNodes", owner)
-    for index, job in enumerate(mappings(section(spec, "template", "spec"), "replicatedJobs")):
-        if labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP) != "trainer":
-            continue
+    for index, job in enumerate(_jobs(spec)):
+        fields |= _written_patches(train_job, job, f"spec.replicatedJobs[{index}]")
+        step = labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)
         path = f"spec.replicatedJobs[{index}].template.spec"
+        if step in _SINGLE[1:]:
+            initializer = f"spec.initializer.{step.removesuffix('-initializer')}"
+            for number, container in enumerate(_containers(job)):
+                if not container.get("envFrom") and container.get("name") == step:
+                    secret = f"{path}.template.spec.containers[{number}].envFrom[0].secretRef"
+                    fields[secret] = WrittenField(f"{initializer}.secretRef")
+        if step != "trainer":
+            continue
         if nodes:
             fields |= dict.fromkeys((f"{path}.parallelism", f"{path}.completions"), nodes)
-        containers = items(section(job, "template", "spec", "template", "spec"), "containers")
-        for number, container in enumerate(containers):
-            for field, key in _OF_TRAINER.items() if container.get("name") == "node" else ():
+        for number, container in enumerate(_containers(job)):
+            if container.get("name") != "node":
+                continue
+            made = f"{path}.template.spec.containers[{number}]"
+            if not container.get("env"):
+                fields[f"{made}.env"] = WrittenField("spec.trainer.env")
+            for field, key in _OF_TRAINER.items():
                 if trainer.get(key):
-                    made = f"{path}.template.spec.containers[{number}].{field}"
-                    fields[made] = WrittenField(f"spec.trainer.{key}")
+                    fields[f"{made}.{field}"] = WrittenField(f"spec.trainer.{key}")
+    return fields
+
+
+def _written_patches(train_job: Manifest, job: Manifest, path: str) -> WrittenFields:
+    """Return the fields of a Job of a JobSet that patches of the TrainJob set, with the patches."""
+    fields: dict[str, WrittenField] = {}
+    for index, patch in enumerate(mappings(section(train_job, "spec"), "runtimePatches")):
+        for number, change in enumerate(_jobs(section(patch, "trainingRuntimeSpec"))):
+            if change.get("name") == job.get("name"):
+                spec = f"trainingRuntimeSpec.template.spec.replicatedJobs[{number}]"
+                for key in section(change, "template", "spec", "template", "spec"):
+                    below = f"template.spec.template.spec.{key}"
+                    written = WrittenField(f"spec.runtimePatches[{index}].{spec}.{below}")
+                    fields[f"{path}.{below}"] = written
     return fields
 
 
@@ -129,19 +166,27 @@ def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
         with_why = is_mapping(metadata) and {**metadata, "annotations": annotations}
         return {**train_job, "metadata": with_why or metadata}
     template = section(runtime, "spec", "template")
+    patches = [section(patch, "trainingRuntimeSpec") for patch in mappings(spec, "runtimePatches")]
     jobs: list[Manifest] = []
-    for job in mappings(section(template, "spec"), "replicatedJobs"):
+    for job in _jobs(section(runtime, "spec")):
+        for patch in patches:
+            for change in _jobs(patch):
+                if change.get("name") == job.get("name"):
+                    job = strategic_merge(job, without_nulls(change))
         jobs.append(_with_trainer(job, spec, section(runtime, "spec")))
     metadata = {**section(train_job, "metadata")}
     own = {
         labels.MADE_FROM: "TrainJob",
         labels.WRITTEN_FIELDS: as_annotation(_written(train_job, runtime)),
     }
-    if "torch" in section(runtime, "spec", "mlPolicy"):
-        # The processes of torchrun wait for each other.
+    if {"torch", "mpi"} & section(runtime, "spec", "mlPolicy").keys():
+        # The processes of torchrun, and those of mpirun, wait for each other.
         own[labels.GANG] = "true"
     # A JobSet has the annotations of the runtime's template. Those of a TrainJob are Kueue's.
-    metadata["annotations"] = {**annotations_of(train_job), **annotations_of(template), **own}
+    of_template = annotations_of(template)
+    for patch in patches:
+        of_template = {**of_template, **annotations_of(section(patch, "template"))}
+    metadata["annotations"] = {**annotations_of(train_job), **of_template, **own}
     body = {**section(template, "spec"), "replicatedJobs": jobs}
     return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=body)
 
@@ -151,8 +196,8 @@ def _not_followed(spec: Manifest) -> str:
     for key in ("runtimeRef", *spec):
         if UNKNOWN in (spec.get(key), *section(spec, "runtimeRef").values()):
             return f"spec.{key} is not known yet"
-    if spec.get("runtimePatches"):
-        return "spec.runtimePatches change what its runtime makes"
+    if any(unknown_paths(spec.get("runtimePatches"))):
+        return "spec.runtimePatches are not known yet"
     manager = spec.get("managedBy")
     return f"spec.managedBy: {manager} decides about it" if manager else ""
 
@@ -163,8 +208,16 @@ def _runtime_not_followed(runtime: Manifest) -> str:
         return f"its runtime has an mlPolicy {policy}, which planning does not follow"
     if runtime.get("podGroupPolicy"):
         return "its runtime has a podGroupPolicy: another scheduler decides"
-    has_jobs = bool(items(section(runtime, "template", "spec"), "replicatedJobs"))
-    return "" if has_jobs else "its runtime has no replicatedJobs"
+    return "" if _jobs(runtime) else "its runtime has no replicatedJobs"
+
+
+def _jobs(spec: Manifest) -> list[Manifest]:
+    """Return the Jobs in the spec of a runtime, or in a patch of it."""
+    return mappings(section(spec, "template", "spec"), "replicatedJobs")
+
+
+def _containers(job: Manifest) -> list[Manifest]:
+    return items(section(job, "template", "spec", "template", "spec"), "containers")
 
 
 def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
@@ -172,25 +225,54 @@ def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
     step = labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)
     body = section(job, "template", "spec")
     pods = section(body, "template")
-    trainer = section(spec, "trainer")
+    trainer, policy = section(spec, "trainer"), section(runtime, "mlPolicy")
     count: Any = body.get("parallelism", 1)
-    if step == "trainer":
-        if "mlPolicy" in runtime:
-            count = section(runtime, "mlPolicy").get("numNodes", 1)
-        count = trainer.get("numNodes", count)
-        containers = [
-            _of_trainer(container, trainer)
-            for container in items(section(pods, "spec"), "containers")
-        ]
+    nodes: Any = trainer.get("numNodes")
+    if step == "trainer" and "mlPolicy" in runtime:
+        count = policy.get("numNodes", 1)
+    # An MPI runtime has its launcher in the step of the trainer, which may be one of the nodes.
+    is_with_launcher = section(policy, "mpi").get("runLauncherAsNode") is True
+    is_node = job.get("name") == "node" if "mpi" in policy else step == "trainer"
+    if is_node and nodes is not None:
+        count = max(nodes - 1, 1) if is_with_launcher and isinstance(nodes, int) else nodes
+    changes: dict[str, Manifest] = {}
+    if step == "trainer" or (is_with_launcher and is_node):
+        fields = _OF_TRAINER if step == "trainer" else {"resources": "resourcesPerNode"}
+        changes["node"] = {field: trainer[key] for field, key in fields.items() if trainer.get(key)}
+        if env := items(trainer, "env"):
+            changes["node"] = {**changes["node"], "env": env}
+    if step in _SINGLE[1:]:
+        initializer = section(spec, "initializer", step.removesuffix("-initializer"))
+        changes[step] = {"env": initializer["env"]} if initializer.get("env") else {}
+        if secret := initializer.get("secretRef"):
+            changes[step] = {**changes[step], "envFrom": [{"secretRef": secret}]}
+    if changes:
+        containers = [_changed(container, changes) for container in _containers(job)]
         pods = {**pods, "spec": {**section(pods, "spec"), "containers": containers}}
     made = {**body, "template": pods, "parallelism": count, "completions": count}
     single = {"replicas": 1} if step in _SINGLE else {}
     return {**job, **single, "template": {**section(job, "template"), "spec": made}}
 
 
-def _of_trainer(container: Manifest, trainer: Manifest) -> Manifest:
-    """Return a container of the trainer's pods with the fields that a TrainJob sets."""
-    if container.get("name") != "node":
-        return container
-    own = {field: trainer[key] for field, key in _OF_TRAINER.items() if trainer.get(key)}
-    return {**container, **own}
+def _changed(container: Manifest, changes: Mapping[str, Manifest]) -> Manifest:
+    """Return a container with the fields that a TrainJob sets, and its variables and Secrets."""
+    change = changes.get(str(container.get("name")), {})
+    lists: dict[str, list[Manifest]] = {}
+    if variables := items(change, "env"):
+        names = [variable.get("name") for variable in variables]
+        kept = [item for item in items(container, "env") if item.get("name") not in names]
+        lists["env"] = [*kept, *map(_copied, variables)]
+    if secrets := items(change, "envFrom"):
+        lists["envFrom"] = [*items(container, "envFrom"), *secrets]
+    return {**container, **change, **lists}
+
+
+def _copied(variable: Manifest) -> Manifest:
+    """Return a variable as Trainer copies it (pkg/apply/apply.go EnvVar)."""
+    if variable.get("valueFrom") is None:
+        return variable
+    source: dict[str, Any] = {}
+    for key in _SOURCES & section(variable, "valueFrom").keys():
+        reference = section(variable, "valueFrom", key)
+        source[key] = {name: value for name, value in reference.items() if name != "apiVersion"}
+    return {"name": variable.get("name"), "valueFrom": source}
