@@ -41,6 +41,8 @@ OF_QUEUES = "queue-topology"
 """The rule of planning for topologies: also for those that Kueue accepts and places nowhere."""
 LATER = re.compile("the same groupName|its name and a hash are too long|resourceClaims of Training")
 """Refusals by KubeRay's own webhook, which is off by default, and of pods with what their controllers add."""
+TOO_LARGE = "status code 413"
+"""An object that a controller makes is too large, of more pods than there is room for."""
 NO_VERSION = "no version"
 """Planning says nothing of versions that it does not know: a later controller may serve them."""
 AT_ONCE = 8
@@ -65,6 +67,8 @@ class Judgement:
             return True
         if self.words.startswith((operators.UNANSWERED, NO_VERSION)):
             return False
+        if TOO_LARGE in self.words:
+            return self.verdict is Verdict.FITS
         if self.words:
             return not self.errors and self.is_decided
         return any(
