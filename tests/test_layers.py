@@ -10,12 +10,21 @@ import pytest
 ROOT = Path(ml_foundations.__file__).parent
 COMPONENTS = ("gke", "gpu", "storage", "tenancy", "workloads")
 LAYERS = {
-    "": ("kubernetes", "catalog", "component", *COMPONENTS, "planning", "proof", "rehearsal"),
+    "": (
+        "kubernetes",
+        "catalog",
+        "models",
+        "component",
+        *COMPONENTS,
+        "planning",
+        "proof",
+        "rehearsal",
+    ),
     "planning": ("model", "input", "scheduler", "api_server", "rules", "verdict"),
     "rehearsal": ("tools", "control_plane", "cloud", "protocol", "plugins", "engine", "report"),
 }
 """Packages and folders, each after those that it may import."""
-PURE = ("kubernetes", "catalog", "planning")
+PURE = ("kubernetes", "catalog", "models", "planning")
 """Packages that know neither Pulumi nor components."""
 
 

@@ -53,6 +53,12 @@ class Gpu:
     memory_gb: int
     memory_label_mib: int | None
     """The nvidia.com/gpu.memory label, where a node or driver was seen to report it."""
+    cuda_gib_low: Fraction | None = None
+    """The least that cudaMemGetInfo was seen to report as its total memory."""
+    cuda_gib_high: Fraction | None = None
+    """The most. Without a figure, it is below ``memory_gb`` as GiB."""
+    mig_gib: Mapping[str, Fraction] = field(default_factory=dict[str, Fraction])
+    """The memory of its MIG profiles, at most, where known."""
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
     mig_profiles: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -17,6 +17,11 @@ def _counts(text: str) -> Mapping[str, int]:
     return MappingProxyType({name: int(count) for name, count in pairs})
 
 
+def _fractions(text: str) -> Mapping[str, Fraction]:
+    pairs = (part.rsplit(":", 1) for part in text.split())
+    return MappingProxyType({name: Fraction(number) for name, number in pairs})
+
+
 def _number_groups(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(map(int, part.split(":"))) for part in text.split())
 
@@ -27,6 +32,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "bool": "yes".__eq__,
     "Fraction": Fraction,
     "Mapping[str, int]": _counts,
+    "Mapping[str, Fraction]": _fractions,
     "tuple[str, ...]": lambda text: tuple(text.split()),
     "tuple[int, int]": lambda text: tuple(map(int, text.split("."))),
     "tuple[tuple[int, ...], ...]": _number_groups,

@@ -1,0 +1,1 @@
+"""What a program of inference or training does with its GPUs: arguments, sizes and memory. Pure."""

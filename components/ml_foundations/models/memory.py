@@ -1,0 +1,311 @@
+"""Whether a model's weights and the KV cache of one request fit the memory of its GPUs.
+
+A lower bound beyond the memory is a refusal. Activation, NCCL and CUDA graphs were measured, not
+derived: they only lead to a warning.
+
+Sources: vllm 0.11 to 0.33 (v1/worker, v1/core, engine/arg_utils.py), and measured starts of vllm
+0.11 to 0.19 on H100 GPUs, which tests/models/measured.csv has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from ml_foundations.catalog.machine_types import Accelerator
+from ml_foundations.models.cache import request_cache
+from ml_foundations.models.facts import ModelFacts
+from ml_foundations.models.reasons import (
+    GIB,
+    Cause,
+    Reason,
+    Severity,
+    refused,
+    undetermined,
+    warning,
+)
+from ml_foundations.models.serving import FIT, Serving
+from ml_foundations.models.weights import (
+    Bounds,
+    is_quantized_at_load,
+    loaded_dtype,
+    quantization,
+    stage_layers,
+    weights,
+)
+
+REFUSAL_MARGIN = Fraction(1, 200)
+"""A lower bound refuses only if it is above the memory by more than this share of it."""
+_DEFAULT_LENGTH_IS_LOWER = ("Phi3ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
+"""Architectures whose default length may be below the one of their configuration."""
+_H100_TOKENS = 8192
+"""The tokens of a batch at which activation was measured."""
+_SAMPLER = Fraction(95, 100)
+"""The utilization at which starts of vLLM 0.19 were seen to have no memory for the sampler."""
+_DECIDING = {"memory", "tensor", "pipeline", "data", "dtype", "quantization", "decode_context"}
+"""Fields without which nothing is certain about memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMemory:
+    """What CUDA reports as the total memory of a GPU or a partition, in GiB."""
+
+    name: str
+    low: Fraction | None
+    """None if no figure was measured."""
+    high: Fraction
+    compute_capability: tuple[int, int] | None
+    is_shared: bool = False
+
+    @classmethod
+    def of(cls, gpu: Accelerator) -> GpuMemory:
+        """Return the memory of a GPU in the catalog."""
+        model, partition = gpu.models[0], gpu.partition
+        name = model.accelerator_type.removeprefix("nvidia-").removeprefix("tesla-").upper()
+        # The GB of a name as GiB are above what CUDA reports for every GPU and partition.
+        low, high = model.cuda_gib_low, model.cuda_gib_high or Fraction(model.memory_gb)
+        if partition is not None:
+            named = Fraction(partition.partition(".")[2].partition("gb")[0])
+            low, high = None, model.mig_gib.get(partition, named)
+            name = f"{name}-MIG-{partition}"
+        return cls(
+            name=name,
+            low=low,
+            high=high,
+            compute_capability=model.compute_capability,
+            is_shared=gpu.shared,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryVerdict:
+    """The memory of the fullest GPU in bytes. A figure is None if it is not known."""
+
+    severity: Severity | None
+    """The most severe of the reasons, None if all fits."""
+    reasons: tuple[Reason, ...]
+    weights: Bounds | None = None
+    budget: Bounds | None = None
+    """What the server may use: the GPU's memory by the utilization."""
+    request: Bounds | None = None
+    """The KV cache of one request of the longest length, in all pipeline stages together."""
+    length: int | None = None
+    """The longest length in tokens."""
+    cache: Bounds | None = None
+    """What is left for the KV cache."""
+    requests: Bounds | None = None
+    """Requests of the longest length at once."""
+
+    @property
+    def tokens(self) -> Bounds | None:
+        """The tokens of such requests at once."""
+        if self.requests is None or self.length is None or self.requests.high is None:
+            return None
+        return Bounds(self.requests.low * self.length, self.requests.high * self.length)
+
+
+def budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
+    """Return the least and the most of a GPU's memory that the server may use."""
+    given = serving.utilization
+    if "utilization" in serving.unknown or (serving.engine == "sglang" and given is None):
+        return Fraction(0), Fraction(1)
+    if serving.engine == "tgi":
+        # A variable may give it the tenth that it keeps.
+        return (given or Fraction(1)) * Fraction(9, 10), given or Fraction(1)
+    before, since = Fraction(90, 100), Fraction(92, 100)
+    if given is not None or serving.release is None:
+        return given or before, given or since
+    share = before if serving.release < (0, 20, 0) else since
+    return share, share
+
+
+def batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
+    """Return the tokens and the sequences of a batch."""
+    release = serving.release or (0, 0, 0)
+    tokens, sequences = 2048, 256
+    if gpu.high >= 70 and not gpu.name.startswith("A100"):
+        tokens, sequences = 16384 if gpu.high >= 160 and release >= (0, 31, 0) else 8192, 1024
+    return serving.batched_tokens or tokens, serving.sequences or sequences
+
+
+def overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
+    """Return the bytes that activation, NCCL and CUDA graphs typically need at most."""
+    tokens, sequences = batch(serving, gpu)
+    scale = max(Fraction(1, 4), Fraction(max(tokens, 8 * sequences), _H100_TOKENS))
+    release = serving.release or (0, 0, 0)
+    activation = Fraction("4.2") if release >= (0, 17, 0) else Fraction(8)
+    beyond_torch = Fraction("2.3") if serving.tensor > 1 else Fraction("0.6")
+    is_in_budget = serving.release is None or release >= (0, 20, 0)
+    graphs = Fraction(2) if is_in_budget and not serving.eager else Fraction(0)
+    return (activation * scale + beyond_torch + graphs) * GIB
+
+
+@dataclass
+class _Check:
+    """What is known about a server and its GPUs, while its memory is judged."""
+
+    serving: Serving
+    facts: ModelFacts
+    gpu: GpuMemory
+    stages: tuple[Bounds, ...]
+    budget: Bounds
+    dtype: str
+    words: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the sentences."""
+
+    @property
+    def heaviest(self) -> Bounds:
+        """The weights of the fullest stage."""
+        return max(self.stages, key=lambda stage: stage.low)
+
+    def exceeds(self, cause: Cause, low: Fraction, limit: Fraction, *fields: str) -> Reason:
+        """Return the reason for a lower bound above its limit."""
+        paths = [self.serving.paths[key] for key in fields if key in self.serving.paths]
+        # While it quantizes, the server may hold more or less than the lower bound.
+        at_load = is_quantized_at_load(self.serving, self.facts)
+        reason = warning if at_load else refused
+        return reason(cause, low, limit, next(iter(paths), ""), **self.words)
+
+
+def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> MemoryVerdict:
+    """Return whether a server's weights and the cache of one request fit the fullest GPU."""
+    reasons = [*serving.reasons]
+    if facts is None:
+        path = serving.paths.get("model", "")
+        return _verdict([*reasons, undetermined(Cause.UNKNOWN_MODEL, serving.model, path)])
+    if serving.unknown & _DECIDING:
+        return _verdict(reasons)
+    dtype = loaded_dtype(serving, facts, gpu.compute_capability)
+    if isinstance(dtype, Reason):
+        return _verdict([*reasons, dtype])
+    stages = weights(serving, facts, dtype)
+    alone = weights(replace(serving, tensor=1, pipeline=1, data=1), facts, dtype)
+    if isinstance(stages, Reason):
+        return _verdict([*reasons, stages])
+    if gpu.is_shared:
+        reasons.append(undetermined(Cause.SHARED_GPU, gpu.name))
+    if gpu.low is None:
+        reasons.append(undetermined(Cause.UNKNOWN_GPU_MEMORY, gpu.name))
+    least, most = budget_shares(serving)
+    budget = Bounds((gpu.low or Fraction(0)) * least * GIB, gpu.high * most * GIB)
+    names = {"bfloat16": "BF16", "float16": "FP16", "float32": "FP32"}
+    scheme = str(quantization(serving, facts) or names[dtype]).partition("-")[0].upper()
+    words: dict[str, Any] = {
+        "model": facts.name,
+        "dtype": scheme,
+        "gpu": gpu.name,
+        "gpus": serving.world,
+    }
+    words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
+    check = _Check(serving, facts, gpu, stages, budget, dtype, words)
+    low, total = check.heaviest.low, gpu.high * GIB
+    figures: dict[str, Any] = {"weights": check.heaviest, "budget": budget}
+    if low > total * (1 + REFUSAL_MARGIN):
+        reasons.append(check.exceeds(Cause.WEIGHTS, low, total, "tensor", "model"))
+    elif serving.engine == "vllm":
+        figures |= _cache_figures(check)
+        reasons += _of_vllm(check, figures.get("request"))
+    else:
+        reasons += _of_others(check)
+    return _verdict(reasons, **figures)
+
+
+def _verdict(reasons: Iterable[Reason], **figures: Any) -> MemoryVerdict:
+    listed = tuple(reasons)
+    present = {reason.severity for reason in listed}
+    severity = next((severity for severity in Severity if severity in present), None)
+    return MemoryVerdict(severity=severity, reasons=listed, **figures)
+
+
+def _of_others(check: _Check) -> Iterator[Reason]:
+    """Yield what SGLang and TGI do not meet, which fit their caches to what is left."""
+    heaviest, most = check.heaviest, check.budget.high or Fraction(0)
+    if check.serving.engine == "sglang" and heaviest.low > most * (1 + REFUSAL_MARGIN):
+        yield check.exceeds(Cause.NO_CACHE, heaviest.low, most, "utilization", "tensor")
+    elif heaviest.high is None:
+        yield undetermined(Cause.UNKNOWN_WEIGHTS, check.facts.name)
+    elif heaviest.high > (check.budget.low or most * Fraction(9, 10)):
+        yield warning(Cause.NEAR_LIMIT, heaviest.high, most, **check.words)
+
+
+def _cache_figures(check: _Check) -> dict[str, Any]:
+    """Return the request, its length, and what the cache has for such requests."""
+    serving, facts, heaviest = check.serving, check.facts, check.heaviest
+    length = facts.max_length if serving.max_length in (None, FIT) else serving.max_length
+    if length is None or "max_length" in serving.unknown:
+        return {}
+    tokens, _ = batch(serving, check.gpu)
+    need = request_cache(serving, facts, length, check.dtype, tokens)
+    if isinstance(need, Reason):
+        return {"length": length}
+    figures: dict[str, Any] = {"length": length, "request": need}
+    most = (check.budget.high or Fraction(0)) - heaviest.low
+    if heaviest.high is None:
+        return figures
+    least = check.budget.low - heaviest.high - overhead(serving, check.gpu)
+    if serving.kv_bytes:
+        least = most = Fraction(serving.kv_bytes)
+    figures["cache"] = Bounds(max(Fraction(0), least), max(Fraction(0), most))
+    if need.low and need.high:
+        # The fullest stage has at most this share of the layers, and at least the mean.
+        share = Fraction(1, serving.pipeline)
+        fullest = Fraction(max(stage_layers(serving, facts.layers or 1)), facts.layers or 1)
+        requests = (max(Fraction(0), least) / (need.high * fullest), most / (need.low * share))
+        figures["requests"] = Bounds(*(Fraction(max(0, int(count))) for count in requests))
+    return figures
+
+
+def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
+    """Yield what vLLM does not meet as it sizes its cache."""
+    serving, facts, stages = check.serving, check.facts, check.stages
+    most = check.budget.high or Fraction(0)
+    tolerance = most * REFUSAL_MARGIN
+    is_sized = serving.kv_bytes is not None or "kv_bytes" in serving.unknown
+    has_blocks = serving.blocks is not None or "blocks" in serving.unknown
+    if not is_sized and not has_blocks and check.heaviest.low > most + tolerance:
+        yield check.exceeds(Cause.NO_CACHE, check.heaviest.low, most, "utilization", "tensor")
+        return
+    shares = [Fraction(1, serving.pipeline)] * len(stages)
+    held = [stage.low for stage in stages]
+    if len(stages) > 1 and facts.attention == "full" and facts.layers:
+        shares = [Fraction(count, facts.layers) for count in stage_layers(serving, facts.layers)]
+    elif len(stages) > 1:
+        # Which stage has the layers without a window is not known: one has at least the mean.
+        held = [sum(held, Fraction(0)) / len(held)] * len(held)
+    if serving.max_length == FIT:
+        need = None
+    elif need is None:
+        yield undetermined(Cause.UNKNOWN_CACHE, facts.name, serving.paths.get("model", ""))
+        return
+    caches = [need.low * share if need else Fraction(0) for share in shares]
+    available, cache = min(
+        ((most - weight, cache) for weight, cache in zip(held, caches, strict=True)),
+        key=lambda pair: pair[0] - pair[1],
+    )
+    if serving.kv_bytes:
+        available, tolerance = Fraction(serving.kv_bytes), Fraction(0)
+    is_certain = not has_blocks and "kv_bytes" not in serving.unknown
+    if is_certain and cache > max(Fraction(0), available) + tolerance:
+        length = facts.max_length if serving.max_length is None else serving.max_length
+        check.words["length"] = length
+        reason = check.exceeds(Cause.REQUEST, cache, max(Fraction(0), available), "max_length")
+        is_lower = serving.max_length is None and facts.architecture in _DEFAULT_LENGTH_IS_LOWER
+        yield replace(reason, severity=Severity.WARNING) if is_lower else reason
+        return
+    is_before_20 = serving.release is not None and serving.release < (0, 20, 0)
+    utilization = serving.utilization or Fraction(0)
+    if is_before_20 and utilization >= _SAMPLER and batch(serving, check.gpu)[1] >= 1024:
+        path = serving.paths.get("utilization", "")
+        yield warning(Cause.SAMPLER, utilization, _SAMPLER, path)
+    most_held = check.heaviest.high
+    if most_held is None or (need and need.high is None):
+        cause = Cause.UNKNOWN_WEIGHTS if most_held is None else Cause.UNKNOWN_CACHE
+        yield undetermined(cause, facts.name)
+        return
+    most_cache = (need.high or Fraction(0)) if need else Fraction(0)
+    full = most_held + most_cache * max(shares) + overhead(serving, check.gpu)
+    if check.gpu.low is not None and is_certain and not is_sized and full > check.budget.low:
+        path = serving.paths.get("max_length", "")
+        yield warning(Cause.NEAR_LIMIT, full, check.budget.low, path, **check.words)

@@ -1,0 +1,96 @@
+"""The ways to serve a model, cheapest first."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from ml_foundations.catalog.charges import STAND_IN
+from ml_foundations.catalog.machine_types import GPUS, Accelerator, MachineType
+from ml_foundations.models.facts import ModelFacts
+from ml_foundations.models.memory import GpuMemory, check_memory
+from ml_foundations.models.reasons import GIB, Severity
+from ml_foundations.models.serving import Serving
+from ml_foundations.models.sizes import check_sizes
+
+_NEWEST = Serving(engine="vllm", release=(0, 33, 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A machine that serves a model. What it holds is what it surely holds."""
+
+    machine: str
+    gpu: str
+    tensor: int
+    """GPUs that the server uses."""
+    quantization: str
+    """fp8 if the server quantizes the weights, empty if they stay as they are."""
+    cache_gib: Fraction
+    """What is left for the KV cache on each GPU."""
+    requests: int
+    """Requests of the longest length at once."""
+    usd_per_hour: Decimal | None
+    """The list price of the machine, None if not known."""
+
+
+def ways(
+    facts: ModelFacts,
+    *,
+    context: int | None,
+    requests: int,
+    machines: Iterable[MachineType],
+    region: str = STAND_IN,
+    serving: Serving = _NEWEST,
+) -> list[Way]:
+    """Return the ways to serve a model that fit, cheapest first.
+
+    Args:
+        facts: The model.
+        context: Tokens of the longest request, None for the model's own.
+        requests: Requests of that length that the cache must hold at once.
+        machines: Machine types to choose from.
+        region: Whose prices count.
+        serving: Further arguments of vLLM.
+    """
+    serving = replace(serving, max_length=context)
+    candidates = [
+        way for machine in machines for way in _of_machine(facts, machine, serving, region)
+    ]
+    enough = [way for way in candidates if way.requests >= requests]
+    # Machines whose prices are not known are last.
+    return sorted(
+        enough,
+        key=lambda way: (
+            way.usd_per_hour is None,
+            way.usd_per_hour or 0,
+            way.quantization,
+            way.tensor,
+            way.machine,
+        ),
+    )
+
+
+def _of_machine(
+    facts: ModelFacts, machine: MachineType, serving: Serving, region: str
+) -> Iterator[Way]:
+    if machine.gpu is None:
+        return
+    memory = GpuMemory.of(Accelerator((GPUS[machine.gpu],)))
+    for scheme in ("",) if facts.quantization else ("", "fp8"):
+        for size in (1, 2, 4, 8, 16):
+            given = replace(serving, tensor=size, quantization=scheme or serving.quantization)
+            faults = check_sizes(given, facts, gpus=machine.gpu_count)
+            verdict = check_memory(given, facts, memory)
+            is_refused = any(fault.severity is Severity.REFUSED for fault in faults)
+            if is_refused or verdict.severity or not verdict.requests or not verdict.cache:
+                continue
+            yield Way(
+                machine=machine.name,
+                gpu=machine.gpu,
+                tensor=size,
+                quantization=scheme,
+                cache_gib=verdict.cache.low / GIB,
+                requests=int(verdict.requests.low),
+                usd_per_hour=machine.price(region),
+            )

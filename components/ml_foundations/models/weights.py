@@ -1,0 +1,161 @@
+"""The bytes of a model's weights on each GPU.
+
+The lower bound counts what a server certainly holds. The upper one adds the margin by which
+measured starts of vllm 0.11 to 0.19 were at most above it.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from ml_foundations.models.facts import DTYPE_BYTES, ModelFacts
+from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
+from ml_foundations.models.serving import Serving
+
+# A group of 128 parameters of 4 bits has a scale of two bytes.
+_LINEAR_BYTES: dict[str, Fraction] = {
+    **dict.fromkeys(("fp8", "fp8-block", "int8"), Fraction(1)),
+    "int4": Fraction(1, 2) + Fraction(2, 128),
+}
+"""Bytes of a parameter of a quantized matrix, by quantization."""
+_MXFP4_BYTES = Fraction(1, 2) + Fraction(1, 32)
+"""Four bits, and one exponent of eight for 32 parameters."""
+_SAME_AS_CHECKPOINT = {
+    "fp8": ("fp8", "fp8-block"),
+    "compressed-tensors": ("fp8", "int8", "int4"),
+    **dict.fromkeys(("gptq", "gptq_marlin"), ("int4", "int8")),
+    **dict.fromkeys(("awq", "awq_marlin"), ("int4",)),
+    "mxfp4": ("mxfp4",),
+}
+"""Names of ``--quantization`` that repeat what the checkpoint has."""
+_UNSTABLE_IN_FLOAT16 = ("Gemma2For", "Gemma3For", "Glm4For")
+"""Architectures that vLLM refuses in float16 (vllm, config/model.py)."""
+_BFLOAT16_SINCE = (8, 0)
+"""The compute capability of bfloat16 (vllm, platforms/cuda.py)."""
+
+
+class Bounds(NamedTuple):
+    """At least and at most so many bytes; None if there is no upper bound."""
+
+    low: Fraction
+    high: Fraction | None
+
+
+def loaded_dtype(
+    serving: Serving, facts: ModelFacts, capability: tuple[int, int] | None = None
+) -> str | Reason:
+    """Return float16, bfloat16 or float32: how the weights are loaded on a GPU."""
+    path = serving.paths.get("dtype", "")
+    is_vllm = serving.engine == "vllm"
+    is_unstable = facts.architecture.startswith(_UNSTABLE_IN_FLOAT16)
+    lacks_bfloat16 = capability is not None and capability < _BFLOAT16_SINCE
+    name = {"half": "float16", "float": "float32"}.get(serving.dtype, serving.dtype)
+    if name == "auto":
+        name = "bfloat16" if is_vllm and facts.dtype == "float32" else facts.dtype
+        if name == "bfloat16" and lacks_bfloat16:
+            name = "float32" if is_unstable else "float16"
+    elif is_vllm and name == "bfloat16" and lacks_bfloat16:
+        return refused(Cause.DTYPE_OF_GPU, name, capability, path, gpu="the GPU")
+    elif is_vllm and name == "float16" and is_unstable:
+        return refused(Cause.DTYPE_OF_MODEL, name, facts.architecture, path, model=facts.name)
+    if name in DTYPE_BYTES:
+        return name
+    return undetermined(Cause.UNKNOWN_WEIGHTS, facts.name, path)
+
+
+def quantization(serving: Serving, facts: ModelFacts) -> str | Reason:
+    """Return how the weights are quantized in memory; empty if they are not."""
+    asked = serving.quantization
+    if asked is None or facts.quantization in _SAME_AS_CHECKPOINT.get(asked, ()):
+        name = facts.quantization
+        if not name or name in _LINEAR_BYTES or name == "mxfp4" or facts.stored_bytes:
+            return name
+        return undetermined(Cause.UNKNOWN_QUANTIZATION, name, model=facts.name)
+    if is_quantized_at_load(serving, facts):
+        return "fp8"
+    path = serving.paths.get("quantization", "")
+    return undetermined(Cause.UNKNOWN_QUANTIZATION, asked, path, model=facts.name)
+
+
+def is_quantized_at_load(serving: Serving, facts: ModelFacts) -> bool:
+    """Return whether vLLM itself makes 8 bits of 16-bit weights."""
+    is_vllm = serving.engine == "vllm"
+    return is_vllm and serving.quantization == "fp8" and not facts.quantization
+
+
+def stage_layers(serving: Serving, layers: int) -> tuple[int, ...]:
+    """Return the layers of each pipeline stage (vllm, distributed/utils.py, get_pp_indices)."""
+    stages = serving.pipeline
+    if len(serving.layers_of_stages) == stages:
+        return serving.layers_of_stages
+    counts = [layers // stages] * stages
+    for position in range(2, layers % stages + 2):
+        counts[-position] += 1
+    return tuple(counts)
+
+
+def weights(
+    serving: Serving, facts: ModelFacts, dtype: str = "bfloat16"
+) -> tuple[Bounds, ...] | Reason:
+    """Return the bytes on a GPU of each pipeline stage.
+
+    Of a model whose layers differ, it is one stage, which the fullest one certainly has.
+    """
+    scheme = quantization(serving, facts)
+    if isinstance(scheme, Reason):
+        return scheme
+    params = facts.params or facts.least_params
+    if not params and not facts.stored_bytes:
+        return undetermined(Cause.UNKNOWN_WEIGHTS, facts.name, serving.paths.get("model", ""))
+    size, tensor, stages = DTYPE_BYTES[dtype], serving.tensor, serving.pipeline
+    matrix = (facts.vocabulary or 0) * (facts.hidden or 0)
+    # If it is not known whether they are tied, one is counted.
+    outputs = matrix if facts.tied is False else 0
+    head_bytes = _LINEAR_BYTES.get(scheme, Fraction(size)) if facts.quantized_head else size
+    embedding, output = Fraction(matrix * size, tensor), Fraction(outputs * head_bytes, tensor)
+    in_layers = (params or 0) - matrix - outputs
+    experts = (facts.layers or 0) * (facts.experts or 0) * 3
+    experts *= (facts.hidden or 0) * (facts.expert_intermediate or 0)
+    if facts.stored_bytes:
+        linear = facts.stored_bytes - (embedding + output) * tensor
+    elif scheme == "mxfp4":
+        linear = experts * _MXFP4_BYTES + (in_layers - experts) * size
+    else:
+        linear = in_layers * _LINEAR_BYTES.get(scheme, Fraction(size))
+    low = high = linear / tensor
+    if serving.data > 1 and facts.experts:
+        # Replicas share the experts, or, without expert parallelism, may have all of them.
+        share = min(Fraction(1), Fraction(experts, in_layers)) if in_layers > 0 else Fraction(1)
+        low *= 1 - share + share / serving.data
+        high = low if serving.expert_parallel else high
+    if facts.attention in ("full", "sliding") and not scheme:
+        # Each GPU has at least one KV head.
+        replicated = max(Fraction(0), 1 - Fraction(facts.kv_heads or 1, tensor))
+        per_head = 2 * (facts.hidden or 0) * (facts.head_dim or 0) * (facts.layers or 0) * size
+        low, high = low + per_head * replicated, high + per_head * replicated
+    is_known = bool(facts.params or facts.stored_bytes)
+    margin = 1 + _margin(facts, scheme, tensor)
+
+    def bounds(share: Fraction, ends: Fraction, least: Fraction | None = None) -> Bounds:
+        most = (high * share + ends) * margin if is_known else None
+        return Bounds(low * share + ends if least is None else least, most)
+
+    if stages == 1:
+        return (bounds(Fraction(1), embedding + output),)
+    layers = facts.layers or stages
+    shares = [Fraction(count, layers) for count in stage_layers(serving, layers)]
+    if facts.attention not in ("full", "sliding"):
+        mean = (low + embedding + output) / stages
+        return (bounds(max(shares), embedding + output, mean),)
+    # The first stage has the embedding; the last has the output, which may be the same matrix.
+    at_ends = [embedding, *[Fraction(0)] * (stages - 2), output or embedding]
+    return tuple(bounds(share, end) for share, end in zip(shares, at_ends, strict=False))
+
+
+def _margin(facts: ModelFacts, scheme: str, tensor: int) -> Fraction:
+    if scheme == "mxfp4":
+        return Fraction(12, 100)
+    if facts.architecture.endswith("ForConditionalGeneration"):
+        return Fraction(7, 100)
+    if facts.attention == "mla" and tensor > 1:
+        return Fraction(3, 100)
+    return Fraction(2 if scheme else 1, 100)

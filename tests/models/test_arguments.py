@@ -1,0 +1,368 @@
+"""Command lines as vLLM and others read them, and what cannot be placed."""
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.tables import rows
+from ml_foundations.models.arguments import whole_number
+from ml_foundations.models.launches import VISIBLE, Launch
+from ml_foundations.models.reasons import Cause, Reason, Severity
+from ml_foundations.models.serving import FIT, Serving, read_container
+
+MODEL = "Qwen/Qwen3-8B"
+
+
+def read(*args: str, tag: str = "v0.19.1", **container: Any) -> Any:
+    image = container.pop("image", f"example.com/vllm/vllm-openai:{tag}")
+    files = container.pop("files", {})
+    return read_container({"image": image, "args": [*args], **container}, files)
+
+
+def read_known(*args: str, **container: Any) -> Serving:
+    serving = read(*args, **container)
+    assert isinstance(serving, Serving), serving
+    return serving
+
+
+def causes(serving: Any) -> list[Cause]:
+    return [reason.cause for reason in serving.reasons]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--tensor-parallel-size", "2"),
+        ("--tensor-parallel-size=2",),
+        ("--tensor_parallel_size=2",),
+        ("--tensor_parallel", "2"),
+        ("--tensor", "2"),
+        ("-tp", "2"),
+        ("-tp=2",),
+        ("-tp", "8", "--tensor-parallel-size=2"),
+    ],
+)
+def test_the_forms_of_an_argument_are_equal(args: tuple[str, ...]) -> None:
+    serving = read_known(MODEL, *args)
+    assert (serving.model, serving.tensor, serving.reasons) == (MODEL, 2, ())
+
+
+def test_a_value_joined_to_a_short_name_is_read_and_doubted() -> None:
+    """argparse ends: it splits no names of two letters."""
+    serving = read_known(MODEL, "-tp2")
+    assert serving.tensor == 2
+    assert causes(serving) == [Cause.JOINED_VALUE]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8192", 8192), ("32k", 32000), ("32K", 32768), ("1.5k", 1500), ("1g", 10**9), ("2M", 2**21)],
+)
+def test_numbers_are_read_as_vllm_reads_them(text: str, number: int) -> None:
+    assert whole_number(text) == number
+    assert read_known(MODEL, f"--max-model-len={text}").max_length == number
+
+
+@pytest.mark.parametrize("text", ["1.5K", "32kb", "", "k", "1e3", "0x10"])
+def test_what_is_no_number_ends_the_server(text: str) -> None:
+    serving = read_known(MODEL, f"--max-model-len={text}")
+    assert [(reason.severity, reason.cause) for reason in serving.reasons] == [
+        (Severity.REFUSED, Cause.INVALID_VALUE)
+    ]
+    assert "max_length" in serving.unknown
+
+
+@pytest.mark.parametrize("text", ["auto", "-1"])
+def test_a_length_that_the_server_chooses(text: str) -> None:
+    assert read_known(MODEL, f"--max-model-len={text}").max_length == FIT
+
+
+@pytest.mark.parametrize(
+    ("container", "release"),
+    [
+        ({"tag": "v0.11.0", "args": ["--model", MODEL]}, (0, 11, 0)),
+        ({"tag": "v0.12.0", "args": [MODEL]}, (0, 12, 0)),
+        ({"tag": "v0.33.0-cu129", "args": [MODEL]}, (0, 33, 0)),
+        ({"tag": "v0.10.2", "args": ["--model", MODEL]}, None),
+        ({"tag": "latest", "args": ["--model", MODEL]}, None),
+        ({"tag": "v0.19.1", "command": ["vllm", "serve", MODEL]}, (0, 19, 1)),
+        ({"image": "mine", "command": ["/opt/bin/vllm", "serve"], "args": [MODEL]}, None),
+        (
+            {
+                "image": "mine",
+                "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+                "args": ["--model", MODEL],
+            },
+            None,
+        ),
+        (
+            {"image": "mine", "command": ["sh", "-c", f"exec vllm serve {MODEL} \\\n --port=80"]},
+            None,
+        ),
+        (
+            {
+                "image": "mine",
+                "command": ["bash", "-c"],
+                "args": ['vllm serve "$M"'],
+                "env": [{"name": "M", "value": MODEL}],
+            },
+            None,
+        ),
+        (
+            {
+                "image": "mine",
+                "command": ["vllm", "serve", "$(M)"],
+                "env": [{"name": "M", "value": MODEL}],
+            },
+            None,
+        ),
+    ],
+)
+def test_how_a_container_starts_vllm(container: dict[str, Any], release: Any) -> None:
+    tag = container.pop("tag", None)
+    image = f"vllm/vllm-openai:{tag}" if tag else container.pop("image")
+    serving = read_container({"image": image, **container})
+    assert isinstance(serving, Serving), serving
+    assert (serving.model, serving.release) == (MODEL, release)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "server.py"],
+        ["sh", "-c", "sleep infinity"],
+        ["nginx"],
+        [],
+        ["sh", "-c"],
+        ["vllm", "bench"],
+        [None],
+    ],
+)
+def test_other_programs_are_not_judged(command: list[Any]) -> None:
+    assert read_container({"image": "mine", "command": command}) is None
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "vllm serve m | tee log",
+        "ray start --head && vllm serve m",
+        "if true; then vllm serve m; fi",
+        "vllm serve $(cat name)",
+        "vllm serve $MODEL",
+        "vllm serve 'unclosed",
+        "CUDA_VISIBLE_DEVICES=0 vllm serve m",
+    ],
+)
+def test_a_script_that_is_no_command_is_undetermined(script: str) -> None:
+    reason = read_container({"image": "mine", "command": ["sh", "-c", script]})
+    assert isinstance(reason, Reason)
+    assert (reason.cause, reason.path) == (Cause.UNREADABLE_SCRIPT, "command[2]")
+
+
+@pytest.mark.parametrize(
+    ("args", "cause", "path"),
+    [
+        ((MODEL, "--tensor-paralel-size=2"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
+        ((MODEL, "--enable"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
+        ((MODEL, "-x"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
+        ((MODEL, "another"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
+        ((MODEL, "--config", "/etc/vllm.yaml"), Cause.UNREADABLE_CONFIG, "args[2]"),
+        ((MODEL, "--config=/etc/known.yaml"), Cause.UNREADABLE_CONFIG, "args[1]"),
+        ((MODEL, "--max-model-len"), Cause.INVALID_VALUE, "args[1]"),
+        ((MODEL, "--dtype", "--port=80"), Cause.INVALID_VALUE, "args[1]"),
+        ((MODEL, "--enforce-eager=true"), Cause.INVALID_VALUE, "args[1]"),
+    ],
+)
+def test_an_argument_that_cannot_be_placed_is_named(args: Any, cause: Cause, path: str) -> None:
+    reason = read(*args, files={"/etc/known.yaml": "port: 80"})
+    assert isinstance(reason, Reason)
+    assert (reason.cause, reason.path) == (cause, path)
+    assert reason.message().startswith(f"{path}: ")
+
+
+def test_the_command_line_wins_over_its_file() -> None:
+    text = "model: other\ntensor_parallel_size: 4\nmax-model-len: 32k\nenforce-eager: true\n"
+    text += "enable-prefix-caching: false\nserved-model-name: [a, b]\n"
+    serving = read_known("--config", "/c.yaml", "-tp", "2", files={"/c.yaml": text})
+    assert (serving.model, serving.tensor, serving.max_length) == ("other", 2, 32000)
+    assert serving.eager
+
+
+def test_json_and_its_dotted_keys_are_placed() -> None:
+    args = ('--compilation-config={"level": 3}', "--hf-overrides.a.b", "1", "-O3", "-cc.mode=3")
+    serving = read_known(MODEL, *args, "--speculative-config", '{"method": "ngram"}')
+    assert set(causes(serving)) == {
+        Cause.CHANGES_MEMORY,
+        Cause.TAKES_MORE_MEMORY,
+        Cause.JOINED_VALUE,
+    }
+    assert serving.unknown == {"memory"}
+
+
+def test_switches_and_values_of_several_words() -> None:
+    args = ("--served-model-name", "a", "b", "--no-enable-chunked-prefill", "--enforce-eager")
+    serving = read_known(MODEL, *args, "--model-loader-extra-config={}", "--no-enforce-eager")
+    assert (serving.chunked_prefill, serving.eager) == (False, False)
+
+
+def test_a_value_that_is_not_known_yet() -> None:
+    env = [{"name": "TP", "valueFrom": {"configMapKeyRef": {}}}]
+    serving = read_known(MODEL, "--tensor-parallel-size", "$(TP)", "--port=$(PORT)", env=env)
+    assert serving.unknown == {"tensor"}
+    assert [(reason.cause, reason.path) for reason in serving.reasons] == [
+        (Cause.UNKNOWN_VALUE, "args[2]")
+    ]
+    assert isinstance(read(MODEL, "$(TP)", env=env), Reason)
+
+
+def test_dollar_signs_as_kubernetes_expands_them() -> None:
+    env = [{"name": "A", "value": "org"}, {"name": "B", "value": "$(A)/m"}]
+    assert read_known("$(B)", env=env).model == "org/m"
+    assert read_known("$$(B)", env=env).model == "$(B)"
+    assert read_known("$(NONE)").model == "$(NONE)"
+    assert isinstance(read("$(NONE)", envFrom=[{}]), Reason)
+
+
+def test_switches_of_the_environment() -> None:
+    env = [
+        {"name": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "value": "1"},
+        {"name": "VLLM_PP_LAYER_PARTITION", "value": "10,30"},
+    ]
+    serving = read_known(MODEL, env=env)
+    assert serving.allows_long
+    assert serving.layers_of_stages == (10, 30)
+    assert read_known(MODEL, envFrom=[{}]).allows_long is None
+
+
+def test_sglang_and_tgi() -> None:
+    command = [
+        "python3",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        MODEL,
+        "--tp",
+        "4",
+        "--mem-fraction-static=0.8",
+    ]
+    serving = read_container({"image": "sglang:v0.5.5", "command": command})
+    assert isinstance(serving, Serving)
+    assert (serving.engine, serving.model, serving.tensor, serving.utilization) == (
+        "sglang",
+        MODEL,
+        4,
+        Fraction(4, 5),
+    )
+    env = [{"name": "MODEL_ID", "value": MODEL}, {"name": "NUM_SHARD", "value": "2"}]
+    serving = read_container({"image": "text-generation-inference:3.0.1", "env": env})
+    assert isinstance(serving, Serving)
+    assert (serving.engine, serving.model, serving.tensor) == ("tgi", MODEL, 2)
+    assert serving.paths["tensor"] == "env[NUM_SHARD]"
+
+
+@pytest.mark.parametrize(
+    ("command", "nodes", "per_node"),
+    [
+        ("torchrun train.py", (1, 1), 1),
+        ("torchrun --nnodes=2 --nproc_per_node 8 train.py --nnodes=9", (2, 2), 8),
+        ("torchrun --nnodes=1:4 --nproc-per-node=gpu -m train", (1, 4), VISIBLE),
+        ("torchrun --standalone --nproc-per-node=auto train.py", (1, 1), VISIBLE),
+        ("python -m torch.distributed.run --nnodes 2 train.py", (2, 2), 1),
+        ("accelerate launch --num_processes 16 --num-machines=2 train.py", (2, 2), 8),
+        ("accelerate launch --multi_gpu train.py", (1, 1), VISIBLE),
+        ("accelerate launch --config_file a.yaml train.py", None, None),
+    ],
+)
+def test_how_launchers_count(command: str, nodes: Any, per_node: int | None) -> None:
+    launch = read_container({"image": "mine", "command": command.split()})
+    assert isinstance(launch, Launch)
+    assert (launch.nodes, launch.per_node) == (nodes, per_node)
+
+
+@pytest.mark.parametrize(
+    "value", ["--nnodes=4:1", "--nnodes=0", "--nnodes=two", "--nproc-per-node=tpu"]
+)
+def test_torchrun_refuses(value: str) -> None:
+    launch = read_container({"image": "mine", "command": ["torchrun", value, "train.py"]})
+    assert isinstance(launch, Launch)
+    assert causes(launch) == [Cause.INVALID_VALUE]
+
+
+FORMS = {
+    "tensor-parallel-size": ("-tp", "--tensor_parallel_size", "--tensor", "--tensor-parallel"),
+    "max-model-len": ("--max_model_len", "--max-model"),
+    "gpu-memory-utilization": ("--gpu_memory_utilization", "--gpu-mem"),
+    "kv-cache-dtype": ("--kv_cache_dtype",),
+    "quantization": ("-q",),
+    "max-num-seqs": ("--max_num_seqs", "--max-num-se"),
+}
+
+
+def test_permuted_and_aliased_command_lines_are_equal() -> None:
+    chance = random.Random(59)
+    values = {"tensor-parallel-size": "4", "max-model-len": "8k", "gpu-memory-utilization": "0.8"}
+    values |= {"kv-cache-dtype": "fp8", "quantization": "fp8", "max-num-seqs": "64"}
+    expected = read_known(MODEL, *[f"--{name}={value}" for name, value in values.items()])
+    for _ in range(200):
+        names = chance.sample(sorted(values), len(values))
+        args: list[str] = []
+        for name in names:
+            form = chance.choice((f"--{name}", *FORMS[name]))
+            args += [f"{form}={values[name]}"] if chance.random() < 0.5 else [form, values[name]]
+        args.insert(0, MODEL)
+        serving = read_known(*args)
+        for field in (
+            "model",
+            "tensor",
+            "max_length",
+            "utilization",
+            "kv_dtype",
+            "quantization",
+            "sequences",
+            "reasons",
+            "unknown",
+        ):
+            assert getattr(serving, field) == getattr(expected, field), args
+
+
+def test_random_words_never_break_the_reader() -> None:
+    chance = random.Random(60)
+    pieces = [
+        "--",
+        "-",
+        "=",
+        "tp",
+        "-tp",
+        "model",
+        "--model",
+        ".",
+        "a",
+        "1",
+        "{",
+        "}",
+        '"',
+        "$",
+        "(",
+        ")",
+        "--config",
+        "\0",
+        "é",
+        " ",
+        "--hf-overrides.a",
+        "+",
+    ]
+    for _ in range(3000):
+        words = ["".join(chance.choices(pieces, k=chance.randint(1, 4))) for _ in range(4)]
+        result = read(*words)
+        assert isinstance(result, Serving | Reason), words
+
+
+def test_the_table_of_arguments_sets_fields_that_exist() -> None:
+    for row in rows("server_arguments.csv"):
+        assert row["value"] in ("switch", "one", "optional", "several", "json"), row
+        assert (row["effect"] == "read") == bool(row["field"]), row
+        assert row["effect"] in ("read", "none", "more", "unknown"), row
+        assert not row["field"] or row["field"] in Serving.__dataclass_fields__, row
+        assert row["source"], row
