@@ -195,7 +195,7 @@ def random_case(chance: random.Random) -> tuple[Serving, Any, GpuMemory]:
 
 def test_a_longer_context_never_fits_better() -> None:
     chance = random.Random(1)
-    for _ in range(400):
+    for _ in range(150):
         serving, facts, gpu = random_case(chance)
         longer = replace(serving, max_length=(serving.max_length or 1) * chance.randint(1, 8))
         first, second = (check_memory(case, facts, gpu) for case in (serving, longer))
@@ -207,7 +207,7 @@ def test_a_longer_context_never_fits_better() -> None:
 
 def test_fewer_gpus_never_fit_better() -> None:
     chance = random.Random(2)
-    for _ in range(400):
+    for _ in range(150):
         serving, facts, gpu = random_case(chance)
         fewer = replace(serving, tensor=max(1, serving.tensor // 2))
         first, second = (check_memory(case, facts, gpu) for case in (serving, fewer))
@@ -217,7 +217,7 @@ def test_fewer_gpus_never_fit_better() -> None:
 
 def test_bounds_are_in_order() -> None:
     chance = random.Random(3)
-    for _ in range(400):
+    for _ in range(150):
         serving, facts, gpu = random_case(chance)
         serving = replace(
             serving, data=chance.choice([1, 2, 8]), expert_parallel=chance.random() < 0.5

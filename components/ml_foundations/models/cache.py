@@ -61,7 +61,7 @@ def request_cache(
     full = facts.full_layers if facts.attention in ("sliding", "hybrid") else layers
     if full is None:
         return undetermined(Cause.UNKNOWN_CACHE, facts.name, serving.paths.get("model", ""))
-    tokens = Fraction(length, serving.decode_context)
+    tokens = Fraction(length, serving.decode_context * serving.prefill_context)
     if facts.attention == "hybrid":
         # The state of its other layers is not counted.
         return Bounds(full * tokens * size, None)

@@ -15,8 +15,9 @@ from ml_foundations.models.reasons import Cause, Reason, undetermined
 Release = tuple[int, int, int]
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
-"""A variable in a container's command: ``$$`` is a dollar sign, and a variable that does not exist
-stays as it is (Kubernetes, "Define dependent environment variables")."""
+"""A variable in a container's command, or ``$$`` for a dollar sign (Kubernetes, "Define dependent
+environment variables")."""
+_OPTION = re.compile(r"(--?[\w.-]+)=")
 _SHELL_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _SHELL_SYNTAX = re.compile(r"[;&|<>`*?~#()\n]|\$[^\w{]|\$\{\w*[^\w}]|^\s*(if|for|while|case)\b")
 _QUOTED = re.compile(r"'[^'$]*'|\"[^\"$`\\]*\"")
@@ -66,12 +67,11 @@ class Program:
 
 def program(container: Mapping[str, Any]) -> Program | Reason | None:
     """Return what a container starts, or None if its image and command are of nothing known."""
-    is_complete = not container.get("envFrom")
     env: dict[str, str | None] = {}
     for variable in items(container, "env"):
         # A variable may refer to those before it.
         value = variable.get("value", None if "valueFrom" in variable else "")
-        env[str(variable.get("name"))] = _expanded(value, {**env}, is_complete=True)
+        env[str(variable.get("name"))] = _expanded(value, env)
     matched = _IMAGE.fullmatch(str(container.get("image", "")))
     image, tag = (matched["name"], matched["release"]) if matched else ("", None)
     release = cast("Release", tuple(map(int, tag.split(".")))) if tag else None
@@ -79,7 +79,7 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
     if not container.get("command"):
         words += [Word(text, "image") for text in _entrypoint(image, release)]
     for key in ("command", "args"):
-        words += _words(container, key, env, is_complete=is_complete)
+        words += _words(container, key, env)
     plain = _without_shell(words, env)
     if plain is None or isinstance(plain, Reason):
         return plain
@@ -92,8 +92,13 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
         name = _PROGRAMS.get(" ".join(word.text or "" for word in plain[:count]))
         if name is not None:
             is_of_image = _IMAGES.get(image) == name
-            arguments = tuple(plain[count:])
-            return Program(name, release if is_of_image else None, arguments, env, is_complete)
+            return Program(
+                name=name,
+                release=release if is_of_image else None,
+                arguments=tuple(plain[count:]),
+                env=env,
+                env_is_complete=not container.get("envFrom"),
+            )
     return None
 
 
@@ -104,26 +109,31 @@ def _entrypoint(image: str, release: Release | None) -> list[str]:
     return {"vllm": ["vllm", "serve"], "tgi": ["text-generation-launcher"]}.get(name or "", [])
 
 
-def _words(
-    container: Mapping[str, Any], key: str, env: Mapping[str, str | None], *, is_complete: bool
-) -> Iterator[Word]:
+def _words(container: Mapping[str, Any], key: str, env: Mapping[str, str | None]) -> Iterator[Word]:
     values = container.get(key)
     if isinstance(values, list):
         for index, value in enumerate(cast("list[Any]", values)):
-            yield Word(_expanded(value, env, is_complete=is_complete), f"{key}[{index}]")
+            text, path = _expanded(value, env), f"{key}[{index}]"
+            option = _OPTION.match(value) if text is None and isinstance(value, str) else None
+            if option:
+                # Only the value is not known.
+                yield Word(option[1], path)
+            yield Word(text, path)
     elif values is not None:
         yield Word(None, key)
 
 
-def _expanded(text: Any, env: Mapping[str, str | None], *, is_complete: bool) -> str | None:
-    """Return a text with its references replaced, or None if a variable's value is not known."""
+def _expanded(text: Any, env: Mapping[str, str | None]) -> str | None:
+    """Return a text with its references replaced, or None if a variable's value is not known.
+
+    A variable that the container does not declare may be a controller's or that of a Service.
+    """
     if not isinstance(text, str):
         return None
     parts: list[str] = []
     end = 0
     for reference in _REFERENCE.finditer(text):
-        name = reference[1]
-        value = "$" if name is None else env.get(name, reference[0] if is_complete else None)
+        value = env.get(reference[1]) if reference[1] else "$"
         if value is None:
             return None
         parts += [text[end : reference.start()], value]

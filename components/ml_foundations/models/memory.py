@@ -44,7 +44,10 @@ _H100_TOKENS = 8192
 """The tokens of a batch at which activation was measured."""
 _SAMPLER = Fraction(95, 100)
 """The utilization at which starts of vLLM 0.19 were seen to have no memory for the sampler."""
-_DECIDING = {"memory", "tensor", "pipeline", "data", "dtype", "quantization", "decode_context"}
+_DECIDING = {
+    *("memory", "tensor", "pipeline", "data", "dtype", "quantization"),
+    *("decode_context", "prefill_context"),
+}
 """Fields without which nothing is certain about memory."""
 
 
@@ -286,7 +289,7 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
     )
     if serving.kv_bytes:
         available, tolerance = Fraction(serving.kv_bytes), Fraction(0)
-    is_certain = not has_blocks and "kv_bytes" not in serving.unknown
+    is_certain = not has_blocks and not serving.unknown & {"kv_bytes", "utilization"}
     if is_certain and cache > max(Fraction(0), available) + tolerance:
         length = facts.max_length if serving.max_length is None else serving.max_length
         check.words["length"] = length
