@@ -208,7 +208,7 @@ def whole_number(text: str) -> int:
     """Return a number as vLLM reads lengths: 32k is 32,000, 32K is 32,768, and 1.5k is 1,500.
 
     Raises:
-        ValueError: It is no such number.
+        ValueError: The text has another form.
     """
     matched = re.fullmatch(r"(-?\d+)(?:\.(\d+))?([kmgtKMGT])?", text.strip())
     if not matched:

@@ -99,14 +99,14 @@ def _json(path: Path, *, is_large: bool = False) -> Mapping[str, Any]:
     except ReadError as error:
         raise ReadError(f"{path}: {error}") from None
     if not is_mapping(value):
-        raise ReadError(f"{path}: it is no mapping")
+        raise ReadError(f"{path}: it has to be a mapping")
     return value
 
 
 def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value: Any = config.get(key) or {}
     if not is_mapping(value):
-        raise ValueError(f"{key} is no mapping")
+        raise ValueError(f"{key} has to be a mapping")
     return value
 
 

@@ -53,7 +53,7 @@ _DECIDING = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuMemory:
-    """What CUDA reports as the total memory of a GPU or a partition, in GiB."""
+    """The total memory of a GPU or a partition as CUDA reports it, in GiB."""
 
     name: str
     low: Fraction | None
@@ -147,7 +147,7 @@ def overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
 
 @dataclass
 class _Check:
-    """What is known about a server and its GPUs, while its memory is judged."""
+    """A server, its model and its GPUs, while their memory is judged."""
 
     serving: Serving
     facts: ModelFacts

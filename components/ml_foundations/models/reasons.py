@@ -14,7 +14,7 @@ GIB = 1024**3
 
 
 class Severity(StrEnum):
-    """What a reason means for the container, the most severe first."""
+    """The meaning of a reason for the container, the most severe first."""
 
     REFUSED = "refused"
     """The program certainly ends at start."""
@@ -23,11 +23,11 @@ class Severity(StrEnum):
 
 
 class Cause(Enum):
-    """What is invalid and how to fix it, with the names of the values in the sentence."""
+    """A cause, with its sentence: what is invalid, and how to fix it."""
 
     UNKNOWN_ARGUMENT = "is {value}, which is not known: nothing about its GPUs is certain"
     UNKNOWN_VALUE = "the value of {value} is not known"
-    UNREADABLE_SCRIPT = "is no plain command. Move the program to command and args"
+    UNREADABLE_SCRIPT = "is a script of several steps. Move the program to command and args"
     UNREADABLE_CONFIG = "is the file {value}, which is not known"
     JOINED_VALUE = "is {value}, which argparse does not split. Write its value as another argument"
     INVALID_VALUE = "is {value}, and {limit} is needed. Correct the argument"
@@ -72,7 +72,7 @@ class Cause(Enum):
     )
     REQUEST = (
         "a request of {length:,} tokens needs {value:.1f} GiB of KV cache on {on}, and "
-        "beside the weights of {model} at most {limit:.1f} GiB are left"
+        "next to the weights of {model} at most {limit:.1f} GiB are left"
     )
     NEAR_LIMIT = (
         "{model} in {dtype} may need {value:.1f} GiB on {on}, and the server may use "
