@@ -50,12 +50,12 @@ ALLOWED = {
     ),
     f"{_PLANNING}/model/kind_files.py._explained": _PYDANTIC,
     f"{_PLANNING}/unexpected.py.described": "the text of any exception, cut to one line",
-    f"{_PLANNING}/verdict/compute_classes.py._class_findings": (
+    f"{_PLANNING}/rules/compute_classes.py._class_findings": (
         "the reason of a condition is a code of GKE, such as NodePoolNotExist"
     ),
     f"{_REHEARSAL}/api.py._error": _SECRETS,
     f"{_REHEARSAL}/control_plane/kwok.py._ended_early": _LOG,
-    f"{_REHEARSAL}/engine/stack.py._failure": (
+    f"{_REHEARSAL}/engine/stack.py.up": (
         "Pulumi's DiagnosticEvent has a severity and no code (sdk/go/common/apitype, events.go)"
     ),
     f"{_REHEARSAL}/plugins/kubernetes/helm.py._fetch_obstacle": (
@@ -137,7 +137,8 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Attribute):
-            method, is_of_text = node.func.attr, self._is_text(node.func.value)
+            method = node.func.attr
+            is_of_text = self._is_text(node.func.value)
             if is_of_text and method in CUTS:
                 self._add(node, "cuts a text")
             elif method in SEARCHES and any(map(self._is_text, node.args)):

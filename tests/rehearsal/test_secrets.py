@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning.verdict.cost import cost_of
 from ml_foundations.planning.verdict.judging import judge
-from ml_foundations.rehearsal.api import _message
+from ml_foundations.rehearsal.api import _error
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import output
 from ml_foundations.rehearsal.report import tables, workloads
@@ -98,10 +98,14 @@ def test_a_reason_has_no_values() -> None:
     assert SECRET not in str(_reports([event | about], "1"))
 
 
+def _message(text: str) -> str:
+    return _error(422, json.dumps({"message": text}).encode(), "").message
+
+
 def test_an_error_of_the_server_has_no_whole_object() -> None:
     message = 'Job "a" is invalid: spec.template: Invalid value: {"env":[{"value":"hunter2"}]}: field is immutable'
-    assert _message(json.dumps({"message": message}).encode()) == (
+    assert _message(message) == (
         'Job "a" is invalid: spec.template: Invalid value: …: field is immutable'
     )
     named = 'metadata.name: Invalid value: "A": must be lower case [a-z]'
-    assert _message(json.dumps({"message": named}).encode()) == named
+    assert _message(named) == named

@@ -54,10 +54,10 @@ def _shown() -> list[tuple[str, dict[str, Any]]]:
     """The blocks of the pages with sections of a stack file."""
     shown: list[tuple[str, dict[str, Any]]] = []
     for name, text in blocks("yaml"):
-        block = yaml.safe_load(text)
-        ours = {str(key).removeprefix("ml-foundations:"): value for key, value in block.items()}
-        if ours.keys() <= set(settings.KEYS):
-            shown.append((name, ours))
+        for block in yaml.safe_load_all(text):
+            ours = {str(key).removeprefix("ml-foundations:"): value for key, value in block.items()}
+            if ours.keys() <= set(settings.KEYS):
+                shown.append((name, ours))
     return shown
 
 

@@ -56,7 +56,7 @@ class Makes(Enum):
 
 
 class KindFacts(NamedTuple):
-    """What planning knows of a kind."""
+    """The facts about a kind."""
 
     category: str
     reason: str

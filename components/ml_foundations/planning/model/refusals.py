@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Cause(Enum):
-    """What a remedy depends on, where the rule and the field do not show it."""
+    """The cause on which a remedy depends, where the rule and the field do not show it."""
 
     NO_POOL_LIST = auto()
     """The program does not list the node pools of its cluster."""

@@ -83,7 +83,7 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
 
 
 class _Amounts(NamedTuple):
-    """What is needed of a quota, what it leaves, and what it would have to be."""
+    """The amount that is needed of a quota, what it leaves, and what it would have to be."""
 
     needed: str
     free: str

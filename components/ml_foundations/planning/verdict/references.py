@@ -47,7 +47,7 @@ _ALL_RIGHTS = {"admin", "cluster-admin", "edit"}
 
 
 class _Reference(NamedTuple):
-    """A field of an object that names another one."""
+    """A field of an object that names a second object."""
 
     path: str
     kind: str

@@ -11,5 +11,5 @@ class Controller:
         self.api = cluster.api
 
     def reconcile(self) -> None:
-        """Do what there is to do in this round. A failure affects no other controller."""
+        """Do the work of one round. A failure affects no other controller."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ from ml_foundations.rehearsal.cloud.events import now
 
 
 class Fault(NamedTuple):
-    """Why a condition is False."""
+    """The reason why a condition is False."""
 
     reason: str
     message: str

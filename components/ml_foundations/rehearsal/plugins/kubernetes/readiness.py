@@ -25,7 +25,7 @@ _CHECKED_AT_REFRESH = {
 
 
 class NotReady(NamedTuple):
-    """Why an object is not ready."""
+    """The reason why an object is not ready."""
 
     reason: str
     is_final: bool = False

@@ -34,7 +34,7 @@ def until_ready(
     """
     default = _SECONDS_OF_KINDS.get(group_kind(live), _SECONDS)
     deadline = time.monotonic() + seconds(live, timeout, default)
-    shown = ""
+    shown: NotReady | None = None
     check = UnschedulableCheck(client)
     while True:
         # No error may end the wait: the object exists, so it must get into the state.
@@ -61,9 +61,9 @@ def until_ready(
             with suppress(Exception):
                 return live, [f"{title(live)}: {reason}", *reasons(client, live)]
             return live, [f"{title(live)}: {reason}"]
-        if lack.reason != shown:
-            shown = lack.reason
-            show(shown)
+        if lack != shown:
+            shown = lack
+            show(lack.reason)
         cancelled.wait(_POLL_SECONDS)
 
 
