@@ -39,7 +39,7 @@ trials: .venv/.ready-dev ## repeat the random trials many times: kills, comparis
 	@$(RUN) pytest -n 2 --dist loadfile -m trial
 
 lint: .venv/.ready-dev ## lint and type-check, also the Python blocks of the pages; check STYLE.md
-	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) tools.blocks && $(RUN) tools.readability --check
+	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) tools.blocks && $(RUN) tools.texts && $(RUN) tools.readability --check
 
 format: .venv/.ready-dev ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format

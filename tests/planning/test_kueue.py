@@ -340,3 +340,20 @@ def test_kueue_may_queue_each_replica_to_another_flavor(
     made = waiting(deployment("web", replicas, pods, strategy={"type": "Recreate"}))
     documents = [made, LOCAL, offering("a", "b"), *flavor("a"), *flavor("b")]
     assert judge(documents).stack is expected
+
+
+@pytest.mark.parametrize("jobs", [("leader", "worker"), ("worker", "leader")])
+def test_a_queued_job_may_wait_for_room_for_any_of_its_pod_sets(jobs: tuple[str, str]) -> None:
+    """The leader has a pool of its own, and a Deployment fills that of the workers."""
+
+    def on(pool_name: str) -> Manifest:
+        return template({}, [container(gpu=8)], nodeSelector={"gpu": pool_name})
+
+    gang = ring(1, 1)
+    for replicated, name in zip(gang["spec"]["replicatedJobs"], jobs, strict=True):
+        replicated["template"] = {"spec": job("ring", 1, on(name))["spec"] | {"completions": 1}}
+    pools = [pool(name, 1, {"gpu": name}, gpu="8") for name in jobs]
+    queue = [LOCAL, kueue("ResourceFlavor", "any"), offering("any", gpus=16)]
+    verdicts = judge([gang, deployment("rival", 1, on("worker")), *pools, *queue])
+    assert {judged.verdict for judged in verdicts.workloads} == {FITS}
+    assert verdicts.stack is OPEN

@@ -140,3 +140,11 @@ def test_an_accepted_reference_is_shown_and_decides_nothing() -> None:
     verdicts = judge_program(resources, accepted=["secret"])
     assert [rule for rule, *_ in told(verdicts)] == ["secret"]
     assert verdicts.stack is Verdict.FITS
+
+
+def test_a_secret_with_the_name_of_a_claim_that_the_pod_makes_is_looked_for() -> None:
+    made = {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+    volumes = [{"name": "d", **made}, {"name": "s", "secret": {"secretName": "train-d"}}]
+    verdicts = in_program(train(volumes=volumes))
+    path = "spec.template.spec.volumes[1].secret.secretName"
+    assert ("secret", "error", path) in told(verdicts)

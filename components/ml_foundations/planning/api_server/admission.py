@@ -211,10 +211,11 @@ class Admission:
             admitted = self._queue_admission.decide(admitted, workload.queue)
         outcome = admitted.outcome + self._queue_admission.without_queue(workload)
         for quota in self.quotas.get(workload.namespace, []):
-            now, with_others, in_all = quota.objects_charges([admitted])
-            exceeded = quota.exceeded(now)
+            charges = quota.objects_charges([admitted])
+            exceeded = quota.exceeded(charges.at_first)
             outcome += Outcome.refused(exceeded)
-            contested = quota.exceeded(with_others) or quota.exceeded(in_all, in_all=True)
+            contested = quota.exceeded(charges.with_other_claims)
+            contested = contested or quota.exceeded(charges.in_all, in_all=True)
             if contested and not exceeded:
                 outcome += Outcome.of(Verdict.UNDETERMINED, *contested)
             outcome += _charged_pods(admitted, quota)

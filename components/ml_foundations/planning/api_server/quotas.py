@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -35,6 +36,16 @@ _MADE_COUNTS: Mapping[str, str] = {
 
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """A ConfigMap that every namespace has."""
+
+
+class ObjectCharges(NamedTuple):
+    """What the objects of workloads, and the declared claims that they mount, charge."""
+
+    at_first: Amounts
+    with_other_claims: Amounts
+    """At first, if all other declared claims exist before."""
+    in_all: Amounts
+    """With the objects that ended pods leave, and all declared claims."""
 
 
 class Quota:
@@ -131,24 +142,19 @@ class Quota:
                 charges.append(dict.fromkeys(_object_counts(workload.kind), WHOLE))
         return total(charges)
 
-    def objects_charges(
-        self, candidates: Sequence[AdmittedWorkload]
-    ) -> tuple[Amounts, Amounts, Amounts]:
-        """Return the charge of the other objects of workloads, and of declared claims they mount.
-
-        Return three charges: at first, at first if all other declared claims exist before, and in
-        all, with the objects that ended pods leave and those claims.
-        """
+    def objects_charges(self, candidates: Sequence[AdmittedWorkload]) -> ObjectCharges:
+        """Return the charge of the objects of workloads, and of declared claims they mount."""
         now = self._objects_charge(candidates, in_all=False)
         in_all = self._objects_charge(candidates, in_all=True)
-        with_others, others = dict(now), self.other_claims(candidates)
+        with_others = dict(now)
+        others = self.other_claims(candidates)
         # A quota that these workloads do not use is not theirs to exceed.
         for name, amount in others.items():
             if name in now:
                 with_others[name] += amount
             if name in in_all:
                 in_all[name] += amount
-        return now, with_others, in_all
+        return ObjectCharges(now, with_others, in_all)
 
     def _objects_charge(self, candidates: Sequence[AdmittedWorkload], *, in_all: bool) -> Amounts:
         charges, claims = [self.own_charge(candidates)], list[Amounts]()
@@ -164,7 +170,9 @@ class Quota:
 
     def charge(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """Return the charge of workloads in all."""
-        return total((*map(self.pods_charge, candidates), self.objects_charges(candidates)[0]))
+        return total(
+            (*map(self.pods_charge, candidates), self.objects_charges(candidates).at_first)
+        )
 
     def other_claims(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """Return the charge of the declared claims that none of some workloads mounts."""

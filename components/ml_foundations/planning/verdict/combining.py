@@ -42,6 +42,8 @@ from ml_foundations.planning.verdict.report import SHOWN
 
 _MOST_ASSIGNMENTS = 64
 """Assignments of flavors to workloads that are all tried."""
+_MOST_GANGS = 64
+"""Gangs that may end next to pods that last, and are all tried."""
 
 
 def judge_all_together(
@@ -212,11 +214,12 @@ def _quota(quota: Quota, workloads: Sequence[AdmittedWorkload]) -> Outcome:
     """Return what a quota decides about all workloads that it counts."""
     staying, jobs = _by_turns(workloads)
     names = _names(staying)
-    objects, with_other_claims, _ = quota.objects_charges(staying)
-    outcome = _exceeded(*quota.crowded(objects))
+    objects = quota.objects_charges(staying)
+    outcome = _exceeded(*quota.crowded(objects.at_first))
 
-    # Jobs exist from the start, even if their pods take turns.
-    charge = total((*map(quota.pods_charge, staying), objects))
+    # Jobs exist from the start, even if their pods take turns. What workloads that stay charge of
+    # the same resources moves into that sum: each resource is compared once.
+    charge = total((*map(quota.pods_charge, staying), objects.at_first))
     from_the_start = dict(quota.own_charge(jobs))
     for resource in from_the_start:
         from_the_start[resource] += charge.pop(resource, 0)
@@ -226,8 +229,8 @@ def _quota(quota: Quota, workloads: Sequence[AdmittedWorkload]) -> Outcome:
     if exceeded := quota.exceeded(charge, names):
         return outcome + _exceeded(_verdict_on_sum(quota, staying), exceeded)
     if not refused:
-        *_, in_all = quota.objects_charges(workloads)
-        contested = quota.exceeded(with_other_claims, names)
+        in_all = quota.objects_charges(workloads).in_all
+        contested = quota.exceeded(objects.with_other_claims, names)
         contested = contested or quota.exceeded(in_all, _names(workloads), in_all=True)
         outcome += _exceeded(Verdict.UNDETERMINED, contested)
 
@@ -269,17 +272,17 @@ class _Nodes:
     def outcome(self) -> Outcome:
         """Return whether the nodes have room for all pods."""
         competing = list(filter(self._competes, self.workloads))
-        always, jobs = _by_turns(competing)
-        demands = self.fitting.demands(always, self._groups)
-        staying = [demand for demand in demands if demand.node_groups]
+        staying, jobs = _by_turns(competing)
+        demands = self.fitting.demands(staying, self._groups)
+        demands = [demand for demand in demands if demand.node_groups]
         outcome = NOTHING_DECIDED
-        for together in independent_sets(staying):
+        for together in independent_sets(demands):
             if len(together) > 1 or together[0].everywhere:
                 outcome += self._judge_staying(together)
-        if staying:
+        if demands:
             for job in jobs:
                 for phase in job.phases():
-                    outcome += self._judge_waiting(job, phase, staying, always)
+                    outcome += self._judge_waiting(job, phase, demands, _names(staying))
         if may_fail := [*failing(self.fitting, competing)]:
             outcome += Outcome.of(Verdict.UNDETERMINED, *may_fail)
         return outcome
@@ -318,8 +321,11 @@ class _Nodes:
         names_lasting = {str(admitted.workload) for admitted in lasting}
         names = {demand.pod.name for demand in demands}
         names_ending = [str(gang.workload) for gang in gangs if str(gang.workload) in names]
-        for ending in names_ending[:_MOST_ASSIGNMENTS] or [""]:
-            remaining = [d for d in demands if d.pod.name in names_lasting or d.pod.name == ending]
+        # Without gangs, what lasts is judged alone: no workload has an empty name.
+        for ending in names_ending[:_MOST_GANGS] or [""]:
+            remaining_names = {*names_lasting, ending}
+            remaining = [demand for demand in demands if demand.pod.name in remaining_names]
+            # All of them together were judged by the caller.
             if len(remaining) == len(demands):
                 return Verdict.CANNOT_FIT
             joint = self.fitting.judge_together(remaining, self._groups)
@@ -331,25 +337,24 @@ class _Nodes:
         self,
         job: AdmittedWorkload,
         phase: Sequence[AdmittedPodSet],
-        staying: Sequence[Demand],
-        always: Sequence[AdmittedWorkload],
+        staying_demands: Sequence[Demand],
+        staying: Sequence[Workload],
     ) -> Outcome:
         """Return whether a Job may wait for pods that stay; Jobs make room for each other."""
         demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], self._groups)
-        if not demands:
-            return NOTHING_DECIDED
         # A Job whose pods need not run at once waits only if one of its pods finds no node.
         if not job.workload.all_at_once:
             demands = [replace(demand, count=1, everywhere=False) for demand in demands]
-        sets = independent_sets([*staying, *demands])
-        together = next(members for members in sets if demands[0] in members)
-        if len(together) == 1:
-            return NOTHING_DECIDED
-        verdict, shortfall = self.fitting.judge_together(together, self._groups)
-        if verdict is Verdict.FITS:
-            return NOTHING_DECIDED
-        # Whichever comes first runs: a Job that ends makes room.
-        names = {demand.pod.name for demand in together}
-        stay = [workload for workload in _names(always) if str(workload) in names]
-        waits = Competition(together, shortfall, job=job.workload, staying=stay)
-        return Outcome.of(Verdict.UNDETERMINED, waits)
+        outcome = NOTHING_DECIDED
+        # Its pods may compete in several sets, such as a leader and workers in different pools.
+        for together in independent_sets([*staying_demands, *demands]):
+            if len(together) == 1 or not any(demand in demands for demand in together):
+                continue
+            verdict, shortfall = self.fitting.judge_together(together, self._groups)
+            if verdict is not Verdict.FITS:
+                # Whichever comes first runs: a Job that ends makes room.
+                names = {demand.pod.name for demand in together}
+                rivals = [workload for workload in staying if str(workload) in names]
+                waits = Competition(together, shortfall, job=job.workload, staying=rivals)
+                outcome += Outcome.of(Verdict.UNDETERMINED, waits)
+        return outcome

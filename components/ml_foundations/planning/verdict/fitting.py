@@ -73,16 +73,19 @@ class Fitting:
         return self._daemons.occupied
 
     def contenders(self, groups: Collection[NodeGroup]) -> list[Workload]:
-        """Return the workloads that do not end, except DaemonSets, and may run on some nodes."""
+        """Return the workloads that may run on some nodes, and neither end nor wait in a queue.
+
+        DaemonSets are not among them.
+        """
         nodes = {group.node for group in groups}
         contenders: list[Workload] = []
         for admitted in self._workloads:
             workload = admitted.workload
             if workload.kind == "DaemonSet" or workload.is_finite or workload.queue is not None:
                 continue
-            for _, pod in admitted.pod_sets:
-                if any(group.node in nodes for group in self.cluster.accepting(pod)):
-                    contenders.append(workload)
+            accepting = chain.from_iterable(self.cluster.accepting(p) for _, p in admitted.pod_sets)
+            if any(group.node in nodes for group in accepting):
+                contenders.append(workload)
         return contenders
 
     def place(self, admitted: AdmittedWorkload) -> Outcome:
@@ -184,7 +187,7 @@ class Fitting:
         workload = admitted.workload
         pods = admitted.pod_sets[0]
         declared, pod = pods
-        most_later = max(declared.count, *(count for _, count in workload.ceilings), 0)
+        most_later = max((declared.count, *(count for _, count in workload.ceilings)))
         if not declared.count or self._has_ample_room(pod, most_later):
             return Outcome.of(Verdict.FITS)
         needed = declared.count if workload.all_at_once else 1
@@ -276,9 +279,11 @@ class Fitting:
         # Pods that have ended are not near any others.
         may_end = any(member.workload.ends for member in competing if member is not admitted)
         together = chain.from_iterable(map(_nonempty, competing))
+        # If there are too many ways to place them, any number of pods may find nodes.
         bounds = self._search(pods, together) or Capacity(0, needed)
-        is_open = bounds.least < needed <= bounds.most or (may_end and bounds.least >= needed)
-        if is_unknown or is_open:
+        depends_on_order = bounds.least < needed <= bounds.most
+        depends_on_ends = may_end and bounds.least >= needed
+        if is_unknown or depends_on_order or depends_on_ends:
             near_others = Refusal(
                 "pod-affinity",
                 f"{declared.path}.affinity",
@@ -374,8 +379,8 @@ class Fitting:
             return None
         bounds = self._bounds(pod, needed, least_priority=pod.priority)
         eviction = explain.eviction(declared, pod)
-        is_alone = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
-        if is_alone and bounds.least >= needed:
+        only_room_decides = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
+        if only_room_decides and bounds.least >= needed:
             return Outcome.of(Verdict.FITS) + Outcome.warned([eviction])
         return Outcome.of(Verdict.UNDETERMINED, eviction) if bounds.most >= needed else None
 
@@ -420,13 +425,13 @@ class Fitting:
             limit = most
             if rule == "rollout-surge":
                 if pod.exclusive_claims:
-                    continue  # shared_disks names the claims
+                    continue  # shared_disks.py reports these, with the claims
                 if count > limit:
                     limit = max(limit, self._most_in_rollout(pod, declared.count, count))
             if count > limit:
                 yield GrowthStops(rule, declared, pod, count=count, limit=limit)
 
-    def _most_in_rollout(self, pod: PodClass, old_count: int, most: int) -> int:
+    def _most_in_rollout(self, pod: PodClass, old_count: int, wanted: int) -> int:
         """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
         # Selectors with the label pod-template-hash look at the pods of one version only.
         new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
@@ -445,8 +450,9 @@ class Fitting:
             demands = [old_demand, Demand(new_pod, surge, accepting)]
             return self.judge_together(demands, groups).verdict is Verdict.CANNOT_FIT
 
-        surge = bisect_left(range(1, most - old_count + 1), True, key=is_too_many)
-        return old_count + surge if surge else 0
+        surges = range(1, wanted - old_count + 1)
+        fitting_surge = bisect_left(surges, True, key=is_too_many)
+        return old_count + fitting_surge if fitting_surge else 0
 
     def _stopped_groups(self, admitted: AdmittedWorkload) -> Iterator[GrowthStops]:
         """Yield rollouts and autoscaling of groups of pods for which the nodes have no room."""

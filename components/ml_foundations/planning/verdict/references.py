@@ -90,16 +90,16 @@ def with_references(
         # Without its namespace, nothing in it can exist: the others follow from that.
         namespaces = [reference for reference in lacking if reference.kind == "Namespace"]
         reported = namespaces or lacking
-        return [declared.finding(about, item, is_complete=is_complete) for item in reported]
+        return [declared.finding(about, lack, is_complete=is_complete) for lack in reported]
 
     workloads: list[WorkloadVerdict] = []
     findings: list[Finding] = []
     judged: set[str] = set()
-    for item in verdicts.workloads:
-        about = str(item.workload)
+    for judged_workload in verdicts.workloads:
+        about = str(judged_workload.workload)
         judged.add(about)
-        of_workload = missing(about, _of_workload(item.workload))
-        workloads.append(item.with_reasons(of_workload, accepted))
+        of_workload = missing(about, _of_workload(judged_workload.workload))
+        workloads.append(judged_workload.with_reasons(of_workload, accepted))
         findings += of_workload
     of_objects: list[Finding] = []
     for manifest in objects:
@@ -153,11 +153,11 @@ class DeclaredObjects:
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
         """Return the finding on a reference to an object that does not exist."""
         kind, name = reference.kind, reference.name
-        known = [item for item in self._names[kind, reference.namespace] if "*" not in item]
-        having: list[str] = []
+        known = [known for known in self._names[kind, reference.namespace] if "*" not in known]
+        namespaces_with_it: list[str] = []
         for (declared_kind, namespace), declared_names in self._names.items():
             if declared_kind == kind and name in declared_names:
-                having.append(namespace)
+                namespaces_with_it.append(namespace)
         field = reference.path.rpartition(".")[2]
         where = f" in namespace {reference.namespace}" if reference.namespace else ""
         message = f"{field} names the {kind} {name}, which is not declared{where}"
@@ -165,8 +165,8 @@ class DeclaredObjects:
         if near := get_close_matches(name, sorted(known), n=1):
             message = f"{message}: did you mean {near[0]}?"
             declare = f"Write {near[0]}, or declare the {kind} {name}{where}"
-        elif having:
-            message = f"{message}: namespace {min(having)} has one"
+        elif namespaces_with_it:
+            message = f"{message}: namespace {min(namespaces_with_it)} has one"
         rule, remedy = "reference", f"{declare}."
         if kind in ("Secret", "ConfigMap"):
             rule = "secret"
@@ -227,6 +227,7 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
             path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
             yield _Reference(path, "WorkloadPriorityClass", "", rank)
     for pods in workload.pods:
+        # A pod may mount the claims of its ephemeral volumes by their names, too.
         made_claims: set[str] = set()
         for volume in items(pods.spec, "volumes"):
             if "ephemeral" in volume:
@@ -236,7 +237,7 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
             path = f"{pods.path}.nodeSelector.{labels.COMPUTE_CLASS}"
             yield _Reference(path, "ComputeClass", "", name, is_needed=False)
         for reference in _named_in("pod", spec, pods.path, workload.namespace):
-            if reference.name not in made_claims:
+            if reference.kind != "PersistentVolumeClaim" or reference.name not in made_claims:
                 yield reference
 
 
@@ -249,17 +250,26 @@ def _of_object(manifest: Manifest) -> Iterator[_Reference]:
 
 def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Reference]:
     """Yield the names of the table in a tree, but those that may be missing (``optional``)."""
-    for keys, kind, is_needed in _paths(of):
+    for keys, kind, is_needed in _fields(of):
         for path, holder, name in named_values(tree, keys, at):
             if name and not holder.get("optional"):
                 where = namespace if kind in NAMESPACED_KINDS else ""
                 yield _Reference(path, kind, where, name, is_needed)
 
 
+class _Field(NamedTuple):
+    """A row of references.csv: where a kind names an object of another kind."""
+
+    keys: tuple[str, ...]
+    kind: str
+    is_needed: bool
+
+
 @cache
-def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
-    paths: list[tuple[tuple[str, ...], str, bool]] = []
+def _fields(of: str) -> list[_Field]:
+    fields: list[_Field] = []
     for row in _ROWS:
         if row["of"] == of:
-            paths.append((tuple(row["path"].split(".")), row["kind"], row["needed"] == "yes"))
-    return paths
+            keys = tuple(row["path"].split("."))
+            fields.append(_Field(keys, row["kind"], is_needed=row["needed"] == "yes"))
+    return fields

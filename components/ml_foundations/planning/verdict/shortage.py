@@ -28,10 +28,15 @@ class Lack(NamedTuple):
 
 
 def explained(reason: Shortage) -> Refusal:
-    """Return why the nearest node refuses a pod, or how many nodes are missing."""
-    pod, path, most = reason.pod, reason.pods.path, reason.most
-    if most >= reason.wanted:
-        some = f"between {reason.least} and {most} of {reason.wanted} pods"
+    """Return the refusal in words, by the first of these that is true.
+
+    How many pods find nodes depends on their order; there are no nodes; no node takes one pod; a
+    constraint allows fewer pods than the nodes have room for; there are too few nodes.
+    """
+    pod = reason.pod
+    path = reason.pods.path
+    if reason.most >= reason.wanted:
+        some = f"between {reason.least} and {reason.most} of {reason.wanted} pods"
         message = f"{some} find a place, as the scheduler's choices fall"
         remedy = "Loosen the constraint, or give every domain room for all."
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
@@ -39,34 +44,36 @@ def explained(reason: Shortage) -> Refusal:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
     with_room = [group for group in reason.node_groups if group.room(pod)]
     if not (able := [group for group in with_room if not refusals(pod, group.node)]):
-        return _nowhere(reason)
-    if reason.limited_by and most < total_room(pod, able):
+        return _no_node_takes_one(reason)
+    if reason.limited_by and reason.most < total_room(pod, able):
         return _limited(reason, able)
-    return _too_many(reason, able)
+    return _too_few_nodes(reason, able)
 
 
 _OF_VOLUMES = dict.fromkeys(("disk-type", "volume-zone", "volume-binding"), 5)
 _DISTANCES = {"taint": 2, "node-unschedulable": 2, **_OF_VOLUMES}
-"""How far a node is that refuses pods by a rule: a toleration is easier to add than a machine.
-
-Other rules count 10. In ``_nowhere``, a resource that is short counts 3, and an extended resource
-that the node lacks counts 20: a pod with GPUs is nearer to any node with GPUs.
-"""
+"""How far a node is that refuses pods by a rule: a toleration is easier to add than a machine."""
+_OTHER_RULE = 10
+_SHORT = 3
+"""How far a node is whose resource is short."""
+_ABSENT = 20
+"""How far a node without an extended resource is: a pod with GPUs is nearer to any GPU node."""
 
 
 def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
     """Return how far a node is from accepting a pod, whatever its resources are."""
-    return sum(_DISTANCES.get(refusal.rule, 10) for refusal in refusals(pod, group.node))
+    refused = refusals(pod, group.node)
+    return sum(_DISTANCES.get(refusal.rule, _OTHER_RULE) for refusal in refused)
 
 
-def _nowhere(reason: Shortage) -> Refusal:
+def _no_node_takes_one(reason: Shortage) -> Refusal:
     """Return why the nearest node, which has the fewest reasons, does not accept even one pod."""
     pods, pod = reason.pods, reason.pod
 
     def distance(group: NodeGroup) -> tuple[float, ...]:
         points, shares = _refusal_distance(pod, group), 0.0
         for lack in lacks(pod, group):
-            points += 20 if is_extended(lack.resource) and not lack.free else 3
+            points += _ABSENT if is_extended(lack.resource) and not lack.free else _SHORT
             shares += 1 - lack.free / lack.needed
         return points, shares, -group.count
 
@@ -133,7 +140,7 @@ def _remedy(reason: Shortage, nearest: NodeGroup) -> str:
 
 
 def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
-    """Return how to satisfy each rule by which the nearest node may refuse the pods."""
+    """Return how to satisfy each rule, whether the nearest node refuses the pods by it or not."""
     pods, name = reason.pods, nearest.node.name
     tolerations = items(reason.pod.spec, "tolerations")
     lasting = [item for item in tolerations if item.get("tolerationSeconds") is None]
@@ -219,7 +226,7 @@ def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     return Refusal(reason.limited_by, source or f"{pods.path}.{field}", message, remedy)
 
 
-def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
+def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod, pods = reason.pod, reason.pods
     largest = max(able, key=lambda group: (group.room(pod), group.count))
@@ -266,7 +273,7 @@ def lack_texts(short: Iterable[Lack]) -> list[str]:
     """Return what is short in words; extended resources that are short alike are one text."""
     alike: dict[tuple[str, int, int], list[str]] = {}
     for resource, needed, free in short:
-        key = "" if is_extended(resource) else resource
+        key = "" if is_extended(resource) else resource  # extended resources share a key
         alike.setdefault((key, needed, free), []).append(resource)
     texts: list[str] = []
     for (_, needed, free), resources in alike.items():
@@ -289,8 +296,10 @@ def needs(pod: PodClass) -> str:
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
     # Requests for networks follow from interfaces.
     networks = [name for name in requested if name.startswith(labels.GKE_NETWORKS)]
-    others = [name for name in requested if name not in networks]
-    amounts = [f"{readable(pod.requests[name])} {resource_name(name)}" for name in others]
+    without_networks = [name for name in requested if name not in networks]
+    amounts: list[str] = []
+    for name in without_networks:
+        amounts.append(f"{readable(pod.requests[name])} {resource_name(name)}")
     if networks:
         amounts.append(number(len(_without_ip(networks)), "network"))
     return ", ".join(amounts) or "a place"
