@@ -261,10 +261,9 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
             exempt.add(name_of(item))
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
-            for path, problem, _ in violations({"enforce": "baseline"}, pods.template):
-                yield Violation(
-                    pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {problem}"
-                )
+            for note in violations({"enforce": "baseline"}, pods.template):
+                message = f"breaks Pod Security baseline: {note.reason}"
+                yield Violation(pods.item, f"{pods.path}.{note.path}", message)
 
 
 @guard("Leave it out: the device plugin sets it.", mandatory=True)

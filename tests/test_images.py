@@ -18,7 +18,9 @@ IMAGE = re.compile(
     r"""\bimage["']?: ["']?([\w.-]+(?:/[\w.-]+)*:[\w.-]+(?:@sha256:[0-9a-f]{64})?)""", re.IGNORECASE
 )
 """An image in YAML, Python or TypeScript, by its tag."""
-PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+RULES = CHECKOUT / "docs" / "components" / "rules.md"
+"""The images of its examples do not exist."""
+PAGES = [CHECKOUT / "README.md", *sorted({*(CHECKOUT / "docs").rglob("*.md")} - {RULES})]
 
 
 def texts(folder: str) -> list[Path]:

@@ -317,7 +317,7 @@ def test_names_and_values_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pulumi.RunError) as ended:
         proof._report(replace(judge(()), reasons=(error("other", EVIL, EVIL, EVIL, EVIL),)))
     texts.append(str(ended.value))
-    assert len(texts) == 5
+    assert len(texts) == 6
     for text in texts:
         assert not obeyed(text)
         assert "\\x1b[31m\\u202e\\r" in text or text.startswith(("proof: ", "accept "))

@@ -157,7 +157,7 @@ CASES = Path(__file__).with_name("public")
         # Its runtime does.
         ("train-job-nodes-of-runtime", "cannot-fit", {"lost-work", "nodes"}),
         # The patch is no pod of its own.
-        ("train-job-patched", "undetermined", {"unknown-kind"}),
+        ("train-job-patched", "fits", set()),
         ("train-job-reserved-variable", "cannot-fit", {"invalid"}),
         ("train-job-resources-per-node", "cannot-fit", {"resources"}),
         ("train-job-without-initializer", "cannot-fit", {"invalid"}),

@@ -161,19 +161,16 @@ def test_no_message_has_an_empty_field() -> None:
     assert found.findings and not [each for each in found.findings if "  " in each.message]
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"securityContext": {"runAsNonRoot": True}},
-        {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
-    ],
-)
-def test_a_patched_train_job_has_one_cause(field: dict[str, Any]) -> None:
+def test_a_patched_train_job_names_the_field_of_the_patch() -> None:
     job = "spec.runtimePatches.0.trainingRuntimeSpec.template.spec.replicatedJobs.0"
-    path, pods = f"{job}.template.spec.template.spec", {"containers": [{"name": "node", **field}]}
+    path = f"{job}.template.spec.template.spec"
+    field = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    pods = {"containers": [{"name": "node", **field}]}
     [finding] = _judged_with("train-job-patched", "TrainJob", path, pods).findings
-    assert "spec.runtimePatches change what its runtime makes" in finding.message
-    assert "TrainJob.trainer" not in f"{finding}"
+    written = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]"
+    mount = f"{written}.template.spec.template.spec.containers[0].volumeMounts[0].name"
+    assert finding.path == mount
+    assert finding.message.endswith("must be the name of a volume of the right type, not v")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.model.nodes import MIN_NODES
 from ml_foundations.planning.rules.built_in import RULES
 from ml_foundations.planning.verdict.cost import over_budget
+from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import (
     CANNOT,
@@ -559,7 +560,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
 
 
 def found(documents: list[Manifest]) -> set[str]:
-    return {finding.rule for finding in judge(documents).findings}
+    return {finding.rule for finding in judge_documents(documents).findings}
 
 
 KNOWN_BY_MESSAGE = {"later-field"}
@@ -1150,7 +1151,7 @@ def test_an_autoscaler_of_an_unknown_target_is_valid(field: str) -> None:
     ],
 )
 def test_an_agent_needs_the_folder_of_its_own_logs(folder: str, is_told: bool) -> None:
-    warnings = told(reading_logs("", folder), "reads-own-logs")
+    warnings = of_rule(judge_documents(reading_logs("", folder)), "reads-own-logs")
     assert [each.severity for each in warnings] == ["warning"] * is_told
 
 

@@ -164,7 +164,7 @@ def test_a_field_that_an_older_gke_lacks_is_warned_about(
     manifest: Any = kind | {"metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
     found = [*later_fields(of_program(manifest))]
     assert [each.path for each in found] == fields
-    assert not any(each.certain for each in found)
+    assert not any(finding.is_error for finding in found)
     name = {"name": "inferencepools.inference.networking.k8s.io"}
     own = {"apiVersion": "v1", "kind": "CustomResourceDefinition", "metadata": name}
     assert not [*later_fields(of_program(manifest, own))]

@@ -5,7 +5,6 @@ no rule.
 """
 
 import itertools
-import json
 import math
 import re
 import sys
@@ -42,7 +41,7 @@ from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
-from ml_foundations.planning.model.written import written_fields, written_path
+from ml_foundations.planning.model.written import rows_of, written_fields, written_path
 
 _Problems = Iterable[tuple[str, str]]
 """Fields, each with what is invalid."""
@@ -110,7 +109,7 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
     """Return what the definition of an object's kind and the kind's controller refuse about it."""
     kind, notes = manifest["kind"], list[Note]()
     name: Any = name_of(manifest)
-    for path, fault in json.loads(annotations_of(manifest).get(REFUSED, "[]")):
+    for path, fault in rows_of(annotations_of(manifest).get(REFUSED), 2):
         notes.append(Note(path, fault))
     if definitions.is_defined(manifest):
         notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]

@@ -1,6 +1,5 @@
 """TrainJobs as the JobSets that Kubeflow Trainer makes of them (trainer v2.2.1, pkg/runtime)."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,7 +21,12 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.workloads import is_finished
-from ml_foundations.planning.model.written import WrittenField, WrittenFields, as_annotation
+from ml_foundations.planning.model.written import (
+    WrittenField,
+    WrittenFields,
+    as_annotation,
+    written_annotation,
+)
 
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
@@ -56,10 +60,12 @@ def with_job_sets(
             continue
         runtime = _runtime_of(document, runtimes)
         notes = [note for note in refused(document, runtime) if note.is_error]
-        faults = json.dumps([(note.path, note.reason) for note in notes])
         # The parts of a refused TrainJob may have any type. They cannot be merged then.
+        refusals = as_annotation((note.path, str(note.reason)) for note in notes)
         made = _job_set(_without_lists(document) if notes else document, runtime)
-        annotations = {**annotations_of(made), labels.REFUSED: faults}
+        annotations = {**annotations_of(made), labels.REFUSED: refusals}
+        if runtime is not None:
+            annotations[labels.WRITTEN_FIELDS] = written_annotation(_written(document, runtime))
         metadata = {**section(made, "metadata"), "annotations": annotations}
         resolved.append({**made, "metadata": metadata} if notes else made)
     return resolved
@@ -177,7 +183,7 @@ def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
     metadata = {**section(train_job, "metadata")}
     own = {
         labels.MADE_FROM: "TrainJob",
-        labels.WRITTEN_FIELDS: as_annotation(_written(train_job, runtime)),
+        labels.WRITTEN_FIELDS: written_annotation(_written(train_job, runtime)),
     }
     if {"torch", "mpi"} & section(runtime, "spec", "mlPolicy").keys():
         # The processes of torchrun, and those of mpirun, wait for each other.

@@ -1,12 +1,13 @@
 """The fields of objects that controllers make, as fields of the objects that the user wrote."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 
 
 class WrittenField(NamedTuple):
@@ -23,9 +24,28 @@ WrittenFields = Mapping[str, WrittenField]
 """Of an object that a controller makes, its fields, as prefixes, with those that the user wrote."""
 
 
-def as_annotation(fields: WrittenFields) -> str:
+def as_annotation(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows of texts as the annotation of an object, which ``rows_of`` reads."""
+    return json.dumps([list(row) for row in rows])
+
+
+def rows_of(annotation: Any, columns: int) -> list[Sequence[str]]:
+    """Return the rows of an annotation; none if it is another one, which a user wrote."""
+    try:
+        rows = embedded_json(annotation)
+    except ReadError:
+        return []
+    read: list[Sequence[str]] = []
+    for row in cast("list[Any]", rows) if isinstance(rows, list) else ():
+        texts = cast("list[Any]", row) if isinstance(row, list) else []
+        if [type(text) for text in texts] == [str] * columns:
+            read.append(texts)
+    return read
+
+
+def written_annotation(fields: WrittenFields) -> str:
     """Return fields as the annotation of an object, which ``written_fields`` reads."""
-    return json.dumps(fields)
+    return as_annotation((made, *written) for made, written in fields.items())
 
 
 def written_fields(manifest: Manifest) -> WrittenFields:
@@ -36,8 +56,7 @@ def written_fields(manifest: Manifest) -> WrittenFields:
 
 @lru_cache
 def _parsed(annotation: str) -> WrittenFields:
-    fields: Mapping[str, tuple[str, str]] = json.loads(annotation)
-    return {made: WrittenField(*written) for made, written in fields.items()}
+    return {made: WrittenField(path, owner) for made, path, owner in rows_of(annotation, 3)}
 
 
 def written_path(path: str, fields: WrittenFields) -> str:
