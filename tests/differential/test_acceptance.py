@@ -60,4 +60,4 @@ def test_what_planning_refuses_the_api_server_refuses(
     assert not any(each.crash for each in wrong)
     refused = sum(bool(each.words) for each in found[1]) / len(found[1])
     assert 0.3 < refused < 0.9
-    assert sum(each.verdict is Verdict.UNDETERMINED for each in found[1]) < len(found[1]) // 15
+    assert sum(each.verdict is Verdict.UNDETERMINED for each in found[1]) < len(found[1]) // 12

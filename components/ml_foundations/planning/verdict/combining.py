@@ -296,8 +296,8 @@ class _Nodes:
         if not admitted.pod_sets or admitted.verdict is None or admitted.unknowns:
             return False
         # Pods that name their node do not: its kubelet accepts them, or not.
-        names_node = admitted.pod_sets[0].scheduled.spec.get("nodeName")
-        return admitted not in self.unplaced and not names_node
+        name_nodes = all(pod.spec.get("nodeName") for _, pod in admitted.pod_sets)
+        return admitted not in self.unplaced and not name_nodes
 
     def _judge_staying(self, demands: Sequence[Demand]) -> Outcome:
         """Return whether competing pods fit together; pods that may end make room for others."""
