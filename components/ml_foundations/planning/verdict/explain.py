@@ -202,7 +202,7 @@ def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
 
 
 def _shortfall(reason: decisions.Competition) -> str:
-    """Return what pod groups need together of the resources that are short, if it is certain."""
+    """Return what all demands need together of the resources that are short, if it is certain."""
     if reason.shortfall is None:
         return ""
     needed, offered, nodes = (
