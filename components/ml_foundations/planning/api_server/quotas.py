@@ -39,7 +39,7 @@ _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 
 
 class ObjectCharges(NamedTuple):
-    """What the objects of workloads, and the declared claims that they mount, charge."""
+    """The charges of the objects of workloads, and of the declared claims that they mount."""
 
     at_first: Amounts
     with_other_claims: Amounts

@@ -30,7 +30,7 @@ def as_annotation(rows: Iterable[Sequence[str]]) -> str:
 
 
 def rows_of(annotation: Any, columns: int) -> list[Sequence[str]]:
-    """Return the rows of an annotation; none if it is another one, which a user wrote."""
+    """Return the rows of an annotation; none if a user wrote it in another form."""
     try:
         rows = embedded_json(annotation)
     except ReadError:
