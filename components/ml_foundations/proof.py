@@ -233,8 +233,8 @@ class Proof:
         sources: set[pulumi.Resource] | None = set()
         for value in map(args.props.get, TIES.get(args.type_, ())):
             if isinstance(value, pulumi.Output) and sources is not None:
-                found = self._sources(cast("pulumi.Output[Any]", value))
-                sources = None if found is None else sources | found
+                of_value = self._sources(cast("pulumi.Output[Any]", value))
+                sources = None if of_value is None else sources | of_value
         parent = args.opts.parent or ""
         return Declared(resource, args.resource, args.name, provider, sources, parent)
 
@@ -276,10 +276,10 @@ class Proof:
             resource = named((item.type_, item.inputs), item.name, name)
             provider = urns.get(item.provider, item.provider)
             if args:
-                found = self._in_cluster(args, resource, provider)
+                declared = self._in_cluster(args, resource, provider)
             else:  # another process declares it
-                found = Declared(resource, item, item.name, provider)
-            resources.append(replace(found, is_kept=item.is_kept))
+                declared = Declared(resource, item, item.name, provider)
+            resources.append(replace(declared, is_kept=item.is_kept))
         verdicts = self._judge(resources)
         self._report(verdicts)
         return verdicts.stack
@@ -427,6 +427,6 @@ def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
     for finding in findings:
         key = replace(finding, object="", path="")
         alike.setdefault(key, []).append(finding)
-    for first, *others in alike.values():
-        more = len({other.object for other in others} - {first.object})
+    for first, *rest in alike.values():
+        more = len({finding.object for finding in rest} - {first.object})
         yield replace(first, object=f"{first.object} and {more} more") if more else first

@@ -408,9 +408,9 @@ class Admission:
             declared = classes.get(name, {})
             value = SYSTEM_PRIORITIES.get(name, declared.get("value", 0))
             policy = declared.get("preemptionPolicy") or "PreemptLowerPriority"
-            for field, wanted in (("priority", value), ("preemptionPolicy", policy)):
-                if spec.get(field) not in (None, wanted):
-                    message = f"{field} is {spec[field]}, and its priority class gives {wanted}"
+            for field, given in (("priority", value), ("preemptionPolicy", policy)):
+                if spec.get(field) not in (None, given):
+                    message = f"{field} is {spec[field]}, and its priority class gives {given}"
                     remedy = f"Leave {field} to the PriorityClass."
                     yield Refusal("priority-class", field, message, remedy)
         template, runtime_name = section(pods.template, "spec"), spec.get("runtimeClassName")

@@ -37,7 +37,7 @@ def refusals(
     specs = [section(configuration, "spec") for configuration in configurations]
     of_node: dict[NodeClass, list[Manifest]] = {}
     for node in nodes:
-        of_node[node] = [each for each in specs if selects(each, node)]
+        of_node[node] = [selecting for selecting in specs if selects(selecting, node)]
     without = [node.name for node in nodes if not of_node[node]]
     volumes = filter(lambda volume: _is_checkpoints(volume[1]), enumerate(items(spec, "volumes")))
     for index, volume in volumes:
@@ -72,10 +72,10 @@ def _size(configuration: Manifest) -> int:
 
 def selects(configuration: Manifest, node: NodeClass) -> bool:
     """Return whether the driver of a configuration runs on a node, or may."""
-    wanted = section(configuration, "nodeSelector")
+    selector = section(configuration, "nodeSelector")
     is_selected = all(
         UNKNOWN in (value, actual := node.labels.get(key)) or value == actual
-        for key, value in wanted.items()
+        for key, value in selector.items()
     )
     tolerations = items(configuration, "tolerations")
     return is_selected and not any(untolerated_taints(tolerations, node.declared_taints))

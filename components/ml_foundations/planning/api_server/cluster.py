@@ -425,8 +425,8 @@ def _has_all_pods(workload: Workload, running: int) -> bool:
     """Return whether as many pods of a stored workload run as its controller wants."""
     # A DaemonSet declares no number of pods: its controller counts the nodes that want one.
     if workload.kind == "DaemonSet":
-        wanted = section(workload.manifest, "status").get("desiredNumberScheduled")
-        return isinstance(wanted, int) and running >= wanted
+        desired = section(workload.manifest, "status").get("desiredNumberScheduled")
+        return isinstance(desired, int) and running >= desired
     missing = sum(pods.count for pods in workload.pods)
     # Those of other kinds are without the running ones already.
     missing -= 0 if workload.kind in workloads.COUNTED else running

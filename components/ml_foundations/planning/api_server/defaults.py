@@ -71,9 +71,9 @@ def queued(stored: Manifest, spec: Manifest) -> Manifest:
     Kueue sets requests, limits and overhead itself (pkg/workload/resources.go), and no tolerations
     and node selectors.
     """
-    own = ("nodeSelector", "tolerations")
-    counted = {key: value for key, value in stored.items() if key not in own}
-    return {**counted, **{key: spec[key] for key in own if key in spec}}
+    kept = ("nodeSelector", "tolerations")
+    counted = {key: value for key, value in stored.items() if key not in kept}
+    return {**counted, **{key: spec[key] for key in kept if key in spec}}
 
 
 def with_default_class(spec: Manifest, namespace: Manifest, *, is_daemon: bool) -> Manifest:

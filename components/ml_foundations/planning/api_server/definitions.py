@@ -132,8 +132,8 @@ def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
     schema = _whole(schema)
     if value is UNKNOWN:
         return
-    if wanted := _wrong_type(schema, value):
-        yield Note("", f"must be {wanted}, not {shown(value)}")
+    if type_name := _wrong_type(schema, value):
+        yield Note("", f"must be {type_name}, not {shown(value)}")
         return
     if problem := next(_problems(schema, value), ""):
         yield Note("", problem)
@@ -155,8 +155,8 @@ def _problems(schema: _Schema, value: Any) -> Iterator[str]:
             limit = schema[keyword]
             if isinstance(limit, list):
                 limit = ", ".join(map(str, cast("list[Any]", limit))) or "value"
-            found = "" if type_ in (list, Mapping) else f", not {shown(value, 100)}"
-            yield f"must {requirement.format(_FORMS.get(limit, limit))}{found}"
+            instead = "" if type_ in (list, Mapping) else f", not {shown(value, 100)}"
+            yield f"must {requirement.format(_FORMS.get(limit, limit))}{instead}"
 
 
 def _in_mapping(schema: _Schema, value: Manifest) -> Iterator[Note]:
@@ -180,8 +180,8 @@ def _wrong_type(schema: _Schema, value: Any) -> str:
         # An amount is longer; for others, Go has an int32.
         is_short = "pattern" in schema or not isinstance(value, int) or abs(value) < 2**31
         return "" if is_valid and is_short else "a whole number of 32 bits or a string"
-    wanted, test = _TYPES.get(schema.get("type", ""), ("", bool))
-    return "" if not wanted or test(value) else wanted
+    type_name, test = _TYPES.get(schema.get("type", ""), ("", bool))
+    return "" if not type_name or test(value) else type_name
 
 
 def _is_number(value: Any) -> bool:
@@ -199,7 +199,7 @@ def _differ(items: list[Any], keys: list[str]) -> bool:
     """Return whether items differ in some keys; without keys, as a whole."""
     compared: list[Any] = []
     for item in items:
-        own = [item.get(key) for key in keys] if keys and is_mapping(item) else [item]
-        if UNKNOWN not in own:
-            compared.append(as_key(own))
+        values = [item.get(key) for key in keys] if keys and is_mapping(item) else [item]
+        if UNKNOWN not in values:
+            compared.append(as_key(values))
     return len(set(compared)) == len(compared)

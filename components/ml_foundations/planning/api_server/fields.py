@@ -178,8 +178,8 @@ class FieldRules:
         is_compared = value != "" or self.presence is Presence.STRICT
         for constraint in self.constraints if is_compared else ():
             if not constraint.is_met(value):
-                found = "" if isinstance(value, dict | list) else f", not {shown(value, 100)}"
-                problem = f"must {constraint.requirement}{found}"
+                instead = "" if isinstance(value, dict | list) else f", not {shown(value, 100)}"
+                problem = f"must {constraint.requirement}{instead}"
                 is_error, named = constraint.is_certain, constraint.fields
                 violations.append(Note("", problem, is_error=is_error, named=named))
         if is_mapping(value):

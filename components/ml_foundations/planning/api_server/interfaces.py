@@ -32,12 +32,12 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     resources: list[str] = []
     unclear: list[str] = []
     for name in _names(interfaces):
-        wanted = {resource.format(name) for resource in injections()[INTERFACES].resources}
-        offered = wanted.intersection(chain.from_iterable(node.allocatable for node in accepting))
-        if any(_may_offer(node, wanted) for node in accepting):
+        injected = {resource.format(name) for resource in injections()[INTERFACES].resources}
+        offered = injected.intersection(chain.from_iterable(node.allocatable for node in accepting))
+        if any(_may_offer(node, injected) for node in accepting):
             unclear.append(name)
         else:
-            resources += sorted(offered or wanted)
+            resources += sorted(offered or injected)
     return resources, ", ".join(unclear)
 
 
@@ -122,10 +122,10 @@ def accepting_nodes(spec: Manifest, nodes: Iterable[NodeClass]) -> list[NodeClas
     return accepting
 
 
-def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
+def _may_offer(node: NodeClass, resources: set[str]) -> bool:
     is_planned = bool(node.unknown) or node.is_template
     may_have_more = is_planned and labels.GKE_NETWORKS not in node.lacks
-    return may_have_more and not wanted & node.allocatable.keys()
+    return may_have_more and not resources & node.allocatable.keys()
 
 
 def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
@@ -135,8 +135,8 @@ def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
     """
     first, *other_containers = items(spec, "containers")
     requested = dict(section(first, "resources"))
-    own = {**section(requested, "limits"), **section(requested, "requests")}
-    added = dict.fromkeys((name for name in resources if name not in own), "1")
+    given = {**section(requested, "limits"), **section(requested, "requests")}
+    added = dict.fromkeys((name for name in resources if name not in given), "1")
     for field in ("requests", "limits"):
         requested[field] = {**added, **section(requested, field)}
     return {**spec, "containers": [{**first, "resources": requested}, *other_containers]}

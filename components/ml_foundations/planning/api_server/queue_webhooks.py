@@ -49,7 +49,7 @@ _Faults = Iterator[tuple[str, str, Any, str]]
 def refusals(workload: Workload) -> Iterator[Refusal]:
     """Yield the fields of a workload for which Kueue's webhooks refuse it or its pods."""
     is_queued = workload.queue is not None
-    for path, problem, value, wanted in (
+    for path, problem, value, remedy in (
         *_of_metadata(workload.kind, workload.manifest, ""),
         *_of_managed(workload),
         *_of_templates(workload),
@@ -58,7 +58,7 @@ def refusals(workload: Workload) -> Iterator[Refusal]:
         *(_of_parameters(workload) if workload.kind in _RAY else ()),
     ):
         message = f"Kueue refuses the {workload.kind}: {path} {problem}"
-        yield Refusal("queue", path, message, f"{wanted}.", certain=value is not UNKNOWN)
+        yield Refusal("queue", path, message, f"{remedy}.", certain=value is not UNKNOWN)
 
 
 def _of_templates(workload: Workload) -> _Faults:
@@ -72,9 +72,9 @@ def _of_templates(workload: Workload) -> _Faults:
 
 def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
     """Yield faults of labels and annotations (jobframework/validation.go ValidateJobOnCreate)."""
-    own, annotations = labels_of(manifest), annotations_of(manifest)
+    of_object, annotations = labels_of(manifest), annotations_of(manifest)
     in_labels, in_annotations = f"{prefix}metadata.labels.", f"{prefix}metadata.annotations."
-    queue = own.get(labels.KUEUE_QUEUE)
+    queue = of_object.get(labels.KUEUE_QUEUE)
     if isinstance(queue, str) and not DNS_SUBDOMAIN.matches(queue):
         path = f"{in_labels}{labels.KUEUE_QUEUE}"
         yield path, f"is {queue}, and must be a DNS subdomain", queue, "Name a LocalQueue"
@@ -86,11 +86,11 @@ def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
         yield path, fault, annotations[_GATED_BY], remedy
     if kind in _WITHOUT_JOBS:
         return
-    seconds = own.get(labels.KUEUE_MOST_SECONDS)
+    seconds = of_object.get(labels.KUEUE_MOST_SECONDS)
     if seconds is not None and not (_is_number(seconds) and int(seconds) > 0):
         path = f"{in_labels}{labels.KUEUE_MOST_SECONDS}"
         yield path, f"is {seconds}", seconds, 'Set a number from 1 on, such as "3600"'
-    in_both = {in_labels: own.get(_PREBUILT)} | {in_annotations: annotations.get(_PREBUILT)}
+    in_both = {in_labels: of_object.get(_PREBUILT)} | {in_annotations: annotations.get(_PREBUILT)}
     place = in_annotations if annotations.get(_PREBUILT) else in_labels
     name = in_both[place]
     if isinstance(name, str) and not DNS_SUBDOMAIN.matches(name):
@@ -140,9 +140,9 @@ def _of_job(workload: Workload) -> _Faults:
         completions = spec.get("completions")
         most = min(parallelism, completions) if isinstance(completions, int) else parallelism
         if not (_is_number(fewest) and 0 < int(fewest) < most):
-            wanted = f"a number from 1 to {most - 1}"
-            remedy = f"Set it to {wanted}, or leave it out"
-            yield path, f"is {fewest}, and must be {wanted}", fewest, remedy
+            allowed = f"a number from 1 to {most - 1}"
+            remedy = f"Set it to {allowed}, or leave it out"
+            yield path, f"is {fewest}, and must be {allowed}", fewest, remedy
         if _is_elastic(workload):
             yield path, f"excludes {labels.KUEUE_ELASTIC}", fewest, "Keep one of them"
     same = annotations.get(labels.KUEUE_SAME_COMPLETIONS, "false")

@@ -175,9 +175,9 @@ class Queues:
         for queue, path, spec, requests in usages:
             covered: set[str] = set()
             for group in items(section(queue, "spec"), "resourceGroups"):
-                wanted = _covered(group, requests)
-                covered.update(wanted)
-                if not wanted:
+                requested = _covered(group, requests)
+                covered.update(requested)
+                if not requested:
                     continue
                 flavors = self._flavors_for(group, spec)
                 # Templates before this one may have another flavor.
@@ -185,17 +185,17 @@ class Queues:
                 if not flavors:
                     yield _no_flavor(queue, path)
                     continue
-                if fitting := self._with_enough(queue, flavors, wanted, used):
-                    for name, amount in wanted.items():
+                if fitting := self._with_enough(queue, flavors, requested, used):
+                    for name, amount in requested.items():
                         used[name_of(queue), fitting[0], name] += amount
                     continue
                 # If only a resource that Kueue may count otherwise is short, nothing is certain.
-                sure = {name: wanted[name] for name in wanted if not self._may_change(name)}
+                sure = {name: requested[name] for name in requested if not self._may_change(name)}
                 if not self._with_enough(queue, flavors, sure, used):
-                    wanted = sure
+                    requested = sure
                 # The message is about the resource with the highest share of what is available.
                 shares: list[tuple[float, str, int]] = []
-                for name, amount in wanted.items():
+                for name, amount in requested.items():
                     available = partial(self._cohorts.available, queue, resource=name, taken=used)
                     most = max(map(available, flavors))
                     shares.append((amount / max(most, 1), name, most))
@@ -212,11 +212,11 @@ class Queues:
                 yield doubt("queue-quota", path, message, remedy, only_refuses=True)
 
     def _with_enough(
-        self, queue: Manifest, flavors: Iterable[str], wanted: Amounts, used: Taken = NOTHING
+        self, queue: Manifest, flavors: Iterable[str], requested: Amounts, used: Taken = NOTHING
     ) -> list[str]:
         """Return the flavors in which a queue has enough of each wanted resource."""
         sufficient = list(flavors)
-        for name, amount in wanted.items():
+        for name, amount in requested.items():
             available = partial(self._cohorts.available, queue, resource=name, taken=used)
             sufficient = [flavor for flavor in sufficient if amount <= available(flavor)]
         return sufficient
@@ -248,11 +248,11 @@ class Queues:
         queue, _, template, requests = usage
         specs = [spec]
         for group in items(section(queue, "spec"), "resourceGroups"):
-            wanted = _covered(group, requests)
-            if not wanted:
+            covered = _covered(group, requests)
+            if not covered:
                 continue
             flavors = self._flavors_for(group, template)
-            usable = self._with_enough(queue, flavors, wanted) or flavors
+            usable = self._with_enough(queue, flavors, covered) or flavors
             declared = [self._flavors[name] for name in usable if name in self._flavors]
             specs = [_with_flavor(flavor, spec) for spec, flavor in product(specs, declared)]
         return specs

@@ -213,12 +213,12 @@ class Quota:
                 exceeded.append(reason)
         return exceeded
 
-    def most_pods(self, pod: PodClass, wanted: int) -> int:
+    def most_pods(self, pod: PodClass, count: int) -> int:
         """Return how many pods of a class the quota accepts."""
         for name, amount in pod.charge.items():
             if name in self.hard and amount:
-                wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
-        return wanted
+                count = min(count, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
+        return count
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Yield refusals for containers without fields that a quota on cpu or memory requires."""
@@ -315,8 +315,8 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
     """Return whether a claim is in a scope, by its class or the next one (pvcMatchesScopeFunc)."""
     status = section(claim, "status")
     target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
-    wanted = section(claim, "spec").get("volumeAttributesClassName")
-    classes = [*filter(None, (wanted, status.get("currentVolumeAttributesClassName"), target))]
+    requested = section(claim, "spec").get("volumeAttributesClassName")
+    classes = [*filter(None, (requested, status.get("currentVolumeAttributesClassName"), target))]
     is_of_claims = requirement["scopeName"] == OF_CLAIMS
     return is_of_claims and any(_is_selected(requirement, name) for name in classes or [None])
 

@@ -36,11 +36,11 @@ class Reader(NamedTuple):
 @cache
 def readers() -> dict[str, Reader]:
     """Return the readers by the rules of their decisions."""
-    found: dict[str, Reader] = {}
+    by_decision: dict[str, Reader] = {}
     for row in rows("stage_readers.csv", _PACKAGE):
         stage, of_pods = cast("Stage", row["stage"]), cast("Stage", row["of pods"] or row["stage"])
-        found[row["decision"]] = Reader(row["who"], stage, of_pods, row["source"])
-    return found
+        by_decision[row["decision"]] = Reader(row["who"], stage, of_pods, row["source"])
+    return by_decision
 
 
 def seen_by(

@@ -89,8 +89,8 @@ def _refused_groups(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
 
 def _annotations(pods: PodSet) -> dict[str, Any]:
     """Return the annotations of a template; the API server drops those that are null."""
-    found = annotations_of(pods.template)
-    return {key: value for key, value in found.items() if value is not None}
+    annotations = annotations_of(pods.template)
+    return {key: value for key, value in annotations.items() if value is not None}
 
 
 def _path(pods: PodSet) -> str:
@@ -163,10 +163,10 @@ def _layers(annotations: Manifest) -> list[Slices]:
     """Return the layers of slices; none if the annotations are invalid."""
     if labels.KUEUE_SLICES in annotations:
         try:
-            found = embedded_json(annotations[labels.KUEUE_SLICES])
+            listed = embedded_json(annotations[labels.KUEUE_SLICES])
         except ReadError:
             return []
-        entries = cast("list[Any]", found) if isinstance(found, list) else []
+        entries = cast("list[Any]", listed) if isinstance(listed, list) else []
     else:
         level, size = map(annotations.get, (labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICE_SIZE))
         is_whole = level is not None and re.fullmatch("[0-9]{1,9}", str(size))

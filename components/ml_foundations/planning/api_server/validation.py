@@ -181,12 +181,12 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
         if service["kind"] != "Service" or workloads.is_stored(service):
             continue
         spec = section(service, "spec")
-        wanted: list[tuple[str, Any]] = []
+        unique_values: list[tuple[str, Any]] = []
         for port in items(spec, "ports"):
-            wanted.append(("ports", port.get("nodePort")))
-        wanted.append(("clusterIP", spec.get("clusterIP")))
-        wanted.append(("healthCheckNodePort", spec.get("healthCheckNodePort")))
-        for key, value in wanted:
+            unique_values.append(("ports", port.get("nodePort")))
+        unique_values.append(("clusterIP", spec.get("clusterIP")))
+        unique_values.append(("healthCheckNodePort", spec.get("healthCheckNodePort")))
+        for key, value in unique_values:
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:
                 yield f"spec.{key}", f"Service {name_of(service)}"
@@ -194,8 +194,8 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
 
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
     """Return the mappings of a list with their paths, without what is unknown or invalid."""
-    found: Any = holder.get(key) if is_mapping(holder) else ()
-    listed = cast("list[Any]", found if isinstance(found, list | tuple) else [])
+    value: Any = holder.get(key) if is_mapping(holder) else ()
+    listed = cast("list[Any]", value if isinstance(value, list | tuple) else [])
     return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if is_mapping(item)]
 
 
@@ -225,10 +225,15 @@ def _host_ports(spec: Manifest) -> _Problems:
         for outer, container in group:
             for inner, port in _listed(container, "ports"):
                 path = f"{outer}.{inner}.hostPort"
-                own, wanted = port.get("containerPort"), port.get("hostPort")
-                if is_on_host is True and wanted and own != wanted and group is containers:
+                container_port, host_port = port.get("containerPort"), port.get("hostPort")
+                if (
+                    is_on_host is True
+                    and host_port
+                    and container_port != host_port
+                    and group is containers
+                ):
                     yield path, "must be the containerPort where hostNetwork is true"
-                if number := wanted or (is_on_host and own):
+                if number := host_port or (is_on_host and container_port):
                     address = port.get("protocol") or "TCP", port.get("hostIP") or "", number
                     taken.append((path, address))
         yield from _repeated(taken, "protocol, address and number")
@@ -350,18 +355,18 @@ def _amounts(limit_range: Manifest) -> _Problems:
         of_claims = limit.get("type") == "PersistentVolumeClaim"
         if of_claims and by_name.get("storage", {}).keys().isdisjoint({"min", "max"}):
             yield f"spec.{path}", "must have a min or a max of storage"
-        for name, own in sorted(by_name.items()):
-            for less, more in itertools.combinations(filter(own.__contains__, _IN_ORDER), 2):
-                if own[less] > own[more]:
+        for name, limits in sorted(by_name.items()):
+            for less, more in itertools.combinations(filter(limits.__contains__, _IN_ORDER), 2):
+                if limits[less] > limits[more]:
                     yield f"spec.{path}.{less}.{name}", f"must be at most its {more}"
-            ratio, least = own.get("maxLimitRequestRatio", WHOLE), own.get("min", 0)
-            most = own.get("max", math.inf)
+            ratio, least = limits.get("maxLimitRequestRatio", WHOLE), limits.get("min", 0)
+            most = limits.get("max", math.inf)
             if ratio < WHOLE or (least and ratio * least > WHOLE * most):
                 problem = "must be at least 1, and at most max divided by min"
                 yield f"spec.{path}.maxLimitRequestRatio.{name}", problem
             # What has a max and no default has the max as its default.
-            default = own.get("default", own.get("max"))
-            request = own.get("defaultRequest")
+            default = limits.get("default", limits.get("max"))
+            request = limits.get("defaultRequest")
             if None not in (request, default) and request != default and is_extended(name):
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
 
@@ -387,8 +392,8 @@ _WITHIN = {
 
 def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
     labels = labels_of(pods.template)
-    own = section(workload.manifest, "spec")
-    selector = own.get("selector")
+    workload_spec = section(workload.manifest, "spec")
+    selector = workload_spec.get("selector")
     if workload.kind == "ReplicationController":
         selector = {"matchLabels": selector} if selector else None
         if not selector and not labels:
@@ -405,7 +410,7 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
         is_unknown = any(unknown_paths([selector, labels, pods.template.get("metadata")]))
         if not is_unknown and not selects(selector, labels):
             yield "spec.selector", "must select the labels of the template"
-    completions = own.get("completions")
+    completions = workload_spec.get("completions")
     if workloads.is_indexed(workload) and isinstance(completions, int) and completions > 0:
         host = f"{workload.name}-{completions - 1}"
         if workload.name not in ("", UNKNOWN) and not DNS_LABEL.matches(host):
@@ -424,9 +429,12 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         named += [(len(names), target) for target in texts(policy, "targetReplicatedJobs")]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []
     for index, job in enumerate(jobs):
-        own, path = section(job, "template", "spec"), f"spec.replicatedJobs[{index}]"
+        job_spec, path = section(job, "template", "spec"), f"spec.replicatedJobs[{index}]"
         replicas = 1 if job.get("replicas") is None else job["replicas"]
-        count, has_indexes = own.get("completions"), own.get("completionMode") != "NonIndexed"
+        count, has_indexes = (
+            job_spec.get("completions"),
+            job_spec.get("completionMode") != "NonIndexed",
+        )
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
         if name not in ("", UNKNOWN) and not DNS_LABEL_1035.matches(longest):
@@ -436,15 +444,15 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         if job.get("dependsOn") == [] and index == 0:
             named.append((0, None))  # the first job may not have it, not even empty
         named += [(index, dependency.get("name")) for dependency in items(job, "dependsOn")]
-        for below, problem in _of_job(own, section(own, "template", "spec")):
+        for below, problem in _of_job(job_spec, section(job_spec, "template", "spec")):
             yield f"{path}.template.spec.{below}", problem
         if leads.get("replicatedJob") == names[index] and UNKNOWN not in leads.values():
             job_index, pod_index = leads.get("jobIndex") or 0, leads.get("podIndex") or 0
             address = f"{name}-{names[index]}-{job_index}-{pod_index}.{subdomain}"
             is_there = 0 <= job_index < replicas and has_indexes and 0 <= pod_index < (count or 0)
             if not is_there or (UNKNOWN not in (name, subdomain) and len(address) > 63):
-                wanted = "one of its pods with an index, and an address of at most 63 letters"
-                yield "spec.coordinator", f"must be {wanted}"
+                needed = "one of its pods with an index, and an address of at most 63 letters"
+                yield "spec.coordinator", f"must be {needed}"
     place_of: dict[Hashable, int] = {}
     for place, own_name in enumerate(names):
         place_of.setdefault(as_key(own_name), place)

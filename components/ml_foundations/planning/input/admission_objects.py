@@ -150,8 +150,8 @@ class AdmissionObjects:
             return selects(selector, {**name_label, **self._namespaces[namespace]})
         requirements = mappings(selector, "matchExpressions")
         by_name = [item for item in requirements if item.get("key") == NAMESPACE_NAME]
-        wanted = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
-        return wanted == namespace and selects({"matchExpressions": by_name}, name_label)
+        selected = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
+        return selected == namespace and selects({"matchExpressions": by_name}, name_label)
 
 
 def _required_resources(workload: Workload) -> set[str]:

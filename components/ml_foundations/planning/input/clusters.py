@@ -68,8 +68,8 @@ class _Clusters:
     """The clusters and providers of a program."""
 
     def __init__(self, declared: Sequence[Declared]) -> None:
-        def of_type(wanted: str) -> dict[Hashable, Declared]:
-            return {item.key: item for item in declared if item.resource[0] == wanted}
+        def of_type(type_: str) -> dict[Hashable, Declared]:
+            return {item.key: item for item in declared if item.resource[0] == type_}
 
         self._clusters, self._providers = of_type(CLUSTER), of_type(PROVIDER)
         objects = [item for item in declared if item.resource[0].startswith("kubernetes:")]
@@ -129,10 +129,10 @@ class _Clusters:
             # Usually it is that of the cluster. This is not certain if there are several.
             is_alone = len(self._used) == 1
             return self._only if self._only and is_alone else _UNCLEAR
-        for other in self._providers.values():  # the first one with the same access
-            inputs = other.resource[1]
+        for known in self._providers.values():  # the first one with the same access
+            inputs = known.resource[1]
             if UNKNOWN not in access and access == [inputs.get(field) for field in _ACCESS]:
-                return other.key
+                return known.key
         return key
 
     def _of_pool(self, pool: Declared) -> Hashable:

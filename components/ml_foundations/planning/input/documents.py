@@ -90,12 +90,12 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     for name, value in annotations_of(document).items():
         if name in (MAX_NODES, MIN_NODES):
             is_valid = isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value)
-            wanted = 'a whole number below a billion in quotes, such as "4"'
+            allowed = 'a whole number below a billion in quotes, such as "4"'
         elif name == labels.HOURLY_PRICE:
             is_valid = isinstance(value, str) and not field_catalog.wrong_quantity(value)
-            wanted = 'an amount in quotes, such as "1.25"'
+            allowed = 'an amount in quotes, such as "1.25"'
         else:
             continue
         if not is_valid:
-            reason = f"must be {wanted}, not {shown(value)}"
+            reason = f"must be {allowed}, not {shown(value)}"
             yield f"metadata.annotations.{name}", reason

@@ -382,8 +382,8 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
             if rule.keys and not is_known(rule.keys, key):
                 notes.append(Note(key, "planning does not know what it decides", is_error=False))
     else:
-        wanted = "list" if rule.shape == "[" else "mapping"
-        notes.append(Note("", f"must be a {wanted}, not {shown(value)}"))
+        type_name = "list" if rule.shape == "[" else "mapping"
+        notes.append(Note("", f"must be a {type_name}, not {shown(value)}"))
     return notes
 
 
@@ -425,9 +425,9 @@ def is_integer(value: Any, minimum: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _must_be(wanted: str, value: Any, *, unless: object) -> str:
+def _must_be(allowed: str, value: Any, *, unless: object) -> str:
     """Return that a value must be another, unless it is valid."""
-    return "" if unless else f"must be {wanted}, not {shown(value)}"
+    return "" if unless else f"must be {allowed}, not {shown(value)}"
 
 
 def _integer(value: Any, minimum: int) -> str:
@@ -446,8 +446,8 @@ def _one_of(values: Sequence[str], value: Any, _minimum: int) -> str:
 
 def _percentage(value: Any, _minimum: int) -> str:
     is_share = isinstance(value, str) and re.fullmatch("[0-9]{1,9}%", value)
-    wanted = 'a whole number or a percentage such as "25%"'
-    return _must_be(wanted, value, unless=is_share or is_integer(value))
+    allowed = 'a whole number or a percentage such as "25%"'
+    return _must_be(allowed, value, unless=is_share or is_integer(value))
 
 
 def _base64(value: Any, _minimum: int) -> str:

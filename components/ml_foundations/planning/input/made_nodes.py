@@ -14,15 +14,15 @@ from ml_foundations.planning.model.refusals import UnknownFact
 def made_nodes(documents: Iterable[Manifest]) -> Iterator[NodeClass]:
     """Yield the nodes that objects may have made, each object's as one class."""
     for document in documents:
-        own: Manifest = {}
+        node_labels: Manifest = {}
         if document["kind"] == compute_classes.KIND:
             if not compute_classes.creates_pools(document):
                 continue
-            own = {labels.COMPUTE_CLASS: name_of(document)}
+            node_labels = {labels.COMPUTE_CLASS: name_of(document)}
         elif kind_of(str(document.get("apiVersion")), document["kind"]).makes is not Makes.NODES:
             continue
         maker = f"{document['kind']} {name_of(document)}"
-        metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}, "labels": own}
+        metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}, "labels": node_labels}
         manifest = {"kind": "Node", "metadata": metadata}
         unknown = (UnknownFact("kind of machine"),)
         yield NodeClass(f"nodes of {maker}", manifest, fewest=0, unknown=unknown, made_by=maker)

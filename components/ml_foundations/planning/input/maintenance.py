@@ -34,7 +34,7 @@ def _keeps_nodes(pool: Manifest) -> bool:
     exclusions: list[Manifest] = []
     for policy in items(pool, "maintenancePolicies"):
         exclusions += items(policy, "exclusionUntilEndOfSupports")
-    is_excluded = any(each.get("enabled") for each in filter(is_mapping, exclusions))
+    is_excluded = any(exclusion.get("enabled") for exclusion in filter(is_mapping, exclusions))
     return bool(is_short_lived) or is_manual or is_excluded
 
 
@@ -46,7 +46,7 @@ def _excluded_seconds(exclusion: Manifest) -> float:
     if options.get("endTimeBehavior"):
         return float("inf")
     try:
-        times = [datetime.fromisoformat(exclusion[f"{each}Time"]) for each in ("start", "end")]
+        times = [datetime.fromisoformat(exclusion[f"{end}Time"]) for end in ("start", "end")]
         return (times[1] - times[0]).total_seconds()
     except (KeyError, TypeError, ValueError):
         return 0  # GKE refuses it

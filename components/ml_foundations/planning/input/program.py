@@ -105,8 +105,8 @@ def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
     return _of_type(CLUSTER, resources) if charts_of(resources) <= _CHARTS else []
 
 
-def _of_type(wanted: str, resources: Iterable[Resource]) -> list[Manifest]:
-    return [inputs for type_, inputs in resources if type_ == wanted]
+def _of_type(token: str, resources: Iterable[Resource]) -> list[Manifest]:
+    return [inputs for type_, inputs in resources if type_ == token]
 
 
 def charts_of(resources: Iterable[Resource]) -> set[str]:

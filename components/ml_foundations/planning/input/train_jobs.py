@@ -181,18 +181,18 @@ def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
                     job = strategic_merge(job, without_nulls(change))
         jobs.append(_with_trainer(job, spec, section(runtime, "spec")))
     metadata = {**section(train_job, "metadata")}
-    own = {
+    of_planning = {
         labels.MADE_FROM: "TrainJob",
         labels.WRITTEN_FIELDS: written_annotation(_written(train_job, runtime)),
     }
     if {"torch", "mpi"} & section(runtime, "spec", "mlPolicy").keys():
         # The processes of torchrun, and those of mpirun, wait for each other.
-        own[labels.GANG] = "true"
+        of_planning[labels.GANG] = "true"
     # A JobSet has the annotations of the runtime's template. Those of a TrainJob are Kueue's.
     of_template = annotations_of(template)
     for patch in patches:
         of_template = {**of_template, **annotations_of(section(patch, "template"))}
-    metadata["annotations"] = {**annotations_of(train_job), **of_template, **own}
+    metadata["annotations"] = {**annotations_of(train_job), **of_template, **of_planning}
     body = {**section(template, "spec"), "replicatedJobs": jobs}
     return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=body)
 

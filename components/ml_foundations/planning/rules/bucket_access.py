@@ -78,8 +78,11 @@ class _Account(NamedTuple):
             return member == f"serviceAccount:{self.google_account}"
         if self.pool not in member:
             return False
-        own = {"/subject/": f"ns/{self.namespace}/sa/{self.name}", "/namespace/": self.namespace}
-        for part, value in own.items():
+        subjects = {
+            "/subject/": f"ns/{self.namespace}/sa/{self.name}",
+            "/namespace/": self.namespace,
+        }
+        for part, value in subjects.items():
             if part in member:
                 return member.endswith(f"{part}{value}")
         is_shared = member.startswith("principal")
@@ -253,8 +256,8 @@ class _Access:
             if not any(role in _ACTING or not str(role).startswith("roles/") for role in held):
                 message = f"the program does not let its pods act as {google_account}"
                 member = f"serviceAccount:{pool or _POOL}[{namespace}/{name}]"
-                own = "workload_pool of service_account of a TeamNamespace"
-                remedy = f"Grant {_ACTING[0]} on it to {member} ({own})."
+                argument = "workload_pool of service_account of a TeamNamespace"
+                remedy = f"Grant {_ACTING[0]} on it to {member} ({argument})."
                 about, path = f"ServiceAccount {namespace}/{name}", "metadata.annotations"
                 yield warning("workload-identity", about, path, message, remedy)
 

@@ -146,12 +146,12 @@ def _steps() -> Mapping[str, Mapping[str, str]]:
     for name, fields in schema()["types"].items():
         items[name] = {key: type_.strip("[]{}") for key, type_ in fields.items()}
     leading = {type_ for type_, _ in _fields()}
-    while found := {
+    while following := {
         name
         for name, fields in items.items()
         if name not in leading and not leading.isdisjoint(fields.values())
     }:
-        leading |= found
+        leading |= following
     steps: dict[str, dict[str, str]] = {}
     for name in leading:
         for key, type_ in items.get(name, {}).items():

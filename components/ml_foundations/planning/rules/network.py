@@ -70,13 +70,13 @@ class Pods:
         """The ports that its readiness probes ask: containers may listen without declaring them."""
         return {self.port(port) for port in map(asked_port, listening(self.spec))}
 
-    def port(self, wanted: Any) -> Any:
+    def port(self, port_name: Any) -> Any:
         """Return the number of a port that is given by number or name."""
         for container in filter(is_mapping, listening(self.spec)):
             for port in mappings(container, "ports"):
-                if port.get("name") == wanted:
+                if port.get("name") == port_name:
                     return port.get("containerPort")
-        return wanted
+        return port_name
 
 
 @dataclass(frozen=True)
@@ -156,41 +156,41 @@ class Network:
         is_open = any(self.allows("egress", source, callee, ports[0]) for source in sources)
         return Call(caller, namespace, name, is_open)
 
-    def allows(self, direction: _Direction, own: Pods, other: Pods, port: Any) -> bool:
+    def allows(self, direction: _Direction, pods: Pods, peers: Pods, port: Any) -> bool:
         """Return whether the policies of one end may let a connection to a port pass."""
-        rules = self._rules(direction, own)
+        rules = self._rules(direction, pods)
         if rules is None:
             return True
-        destination = own if direction == "ingress" else other
-        about = [rule for rule in rules if self._is_about(rule, direction, own, other)]
+        destination = pods if direction == "ingress" else peers
+        about = [rule for rule in rules if self._is_about(rule, direction, pods, peers)]
         return any(_has_port(rule, destination, port) for rule in about)
 
     def connects(self, source: Pods, target: Pods) -> bool:
         """Return whether pods may reach others at ports that are not those of DNS and the like."""
         return self._has_way("egress", source, target) and self._has_way("ingress", target, source)
 
-    def _has_way(self, direction: _Direction, own: Pods, other: Pods) -> bool:
-        rules = self._rules(direction, own)
+    def _has_way(self, direction: _Direction, pods: Pods, peers: Pods) -> bool:
+        rules = self._rules(direction, pods)
         if rules is None:
             return True
         inside = [rule for rule in rules if not _is_for_outside(rule)]
-        return any(self._is_about(rule, direction, own, other) for rule in inside)
+        return any(self._is_about(rule, direction, pods, peers) for rule in inside)
 
-    def _is_about(self, rule: Manifest, direction: _Direction, own: Pods, other: Pods) -> bool:
+    def _is_about(self, rule: Manifest, direction: _Direction, pods: Pods, peer_pods: Pods) -> bool:
         peers = mappings(rule, "from" if direction == "ingress" else "to")
-        return not peers or any(self._is_peer(peer, own, other) for peer in peers)
+        return not peers or any(self._is_peer(peer, pods, peer_pods) for peer in peers)
 
     def allows_address(
-        self, own: Pods, address: str, port: int, direction: _Direction = "egress"
+        self, pods: Pods, address: str, port: int, direction: _Direction = "egress"
     ) -> bool:
         """Return whether the policies of pods may let a connection to or from an address pass."""
-        rules = self._rules(direction, own)
+        rules = self._rules(direction, pods)
         if rules is None:
             return True
         for rule in rules:
             peers = mappings(rule, "from" if direction == "ingress" else "to")
             is_about = not peers or _has_address(peers, address)
-            if is_about and _has_port(rule, own, port):
+            if is_about and _has_port(rule, pods, port):
                 return True
         return False
 
@@ -205,39 +205,44 @@ class Network:
         """Return whether pods reach GKE's metadata server: without it they get no token."""
         return any(self.allows_address(pods, address, port) for address, port in _METADATA)
 
-    def _rules(self, direction: _Direction, own: Pods) -> list[Manifest] | None:
+    def _rules(self, direction: _Direction, pods: Pods) -> list[Manifest] | None:
         """Return the rules for some pods; None if no policy selects them, or one is not known."""
         # Each pair of labels and policies is compared once: a thousand of both took 44 s otherwise,
         # and take 2 s.
-        key = (direction, own.namespace, str(own.labels))
+        key = (direction, pods.namespace, str(pods.labels))
         if key not in self._selected_rules:
-            self._selected_rules[key] = self._select_rules(direction, own)
+            self._selected_rules[key] = self._select_rules(direction, pods)
         return self._selected_rules[key]
 
-    def _select_rules(self, direction: _Direction, own: Pods) -> list[Manifest] | None:
-        if own.namespace in self._unknown_namespaces:
+    def _select_rules(self, direction: _Direction, pods: Pods) -> list[Manifest] | None:
+        if pods.namespace in self._unknown_namespaces:
             return None
         rules: list[Manifest] | None = None
-        for policy in self._policies.get(own.namespace, ()):
+        for policy in self._policies.get(pods.namespace, ()):
             spec = section(policy, "spec")
             if direction.capitalize() not in _types(spec):
                 continue
-            if selects(section(spec, "podSelector"), own.labels):
+            if selects(section(spec, "podSelector"), pods.labels):
                 rules = [*(rules or ()), *mappings(spec, direction)]
-            elif _may_select(section(spec, "podSelector"), own.labels):
+            elif _may_select(section(spec, "podSelector"), pods.labels):
                 return None
         return rules
 
-    def _is_peer(self, peer: Manifest, own: Pods, other: Pods) -> bool:
+    def _is_peer(self, peer: Manifest, pods: Pods, peer_pods: Pods) -> bool:
         if "ipBlock" in peer:
             return _may_cover_pods(section(peer, "ipBlock"))
         if "namespaceSelector" in peer:
-            labels = {NAMESPACE_NAME: other.namespace, **self._namespaces.get(other.namespace, {})}
+            labels = {
+                NAMESPACE_NAME: peer_pods.namespace,
+                **self._namespaces.get(peer_pods.namespace, {}),
+            }
             if not selects(section(peer, "namespaceSelector"), labels):
                 return False
-        elif other.namespace != own.namespace:
+        elif peer_pods.namespace != pods.namespace:
             return False
-        return "podSelector" not in peer or _may_select(section(peer, "podSelector"), other.labels)
+        return "podSelector" not in peer or _may_select(
+            section(peer, "podSelector"), peer_pods.labels
+        )
 
 
 def _pods_of(manifest: Manifest) -> Iterator[Pods]:
@@ -286,8 +291,8 @@ def _is_known(manifest: Manifest, template: Any) -> bool:
 def _may_select(selector: Manifest, labels: Mapping[str, Any]) -> bool:
     """Return whether a selector may select labels, some of whose values are not known."""
     unknown = {key for key, value in labels.items() if value is UNKNOWN}
-    wanted = section(selector, "matchLabels")
-    exact = {key: value for key, value in wanted.items() if key not in unknown}
+    match_labels = section(selector, "matchLabels")
+    exact = {key: value for key, value in match_labels.items() if key not in unknown}
     expressions: list[Manifest] = []
     for expression in mappings(selector, "matchExpressions"):
         is_of_value = expression.get("operator") in ("In", "NotIn")
@@ -345,11 +350,11 @@ def _may_cover_pods(block: Manifest) -> bool:
 
 
 def _has_address(peers: Iterable[Manifest], address: str) -> bool:
-    wanted = IPv4Network(address)
+    network = IPv4Network(address)
     for peer in peers:
         block = section(peer, "ipBlock")
-        is_excepted = any(map(wanted.subnet_of, _networks(texts(block, "except"))))
-        if not is_excepted and any(map(wanted.subnet_of, _networks([block.get("cidr")]))):
+        is_excepted = any(map(network.subnet_of, _networks(texts(block, "except"))))
+        if not is_excepted and any(map(network.subnet_of, _networks([block.get("cidr")]))):
             return True
     return False
 

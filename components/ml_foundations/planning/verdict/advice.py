@@ -216,8 +216,8 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
             yield _spot_grace(path, left, sleep, field)
 
 
-def _spot_grace(path: str, left: int, wanted: int, field: str) -> Refusal:
+def _spot_grace(path: str, left: int, needed: int, field: str) -> Refusal:
     leaves = f"a Spot node that Google takes back leaves its pods {left} s"
     lower = f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server)"
     remedy = f"{lower}, or give the pool kubelet.shutdownGracePeriodSeconds."
-    return Refusal("spot-grace", path, f"{leaves}, and these count on {wanted} s ({field})", remedy)
+    return Refusal("spot-grace", path, f"{leaves}, and these count on {needed} s ({field})", remedy)

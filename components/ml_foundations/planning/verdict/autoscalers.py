@@ -47,16 +47,16 @@ def unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal
         containers += items(pod.spec, "containers")
         of_pod.update(section(pod.spec, "resources", "requests"))
     for type_, source in _metrics(scaler, _OF_RESOURCES):
-        resource, wanted = source.get("name"), source.get("container")
+        resource, container = source.get("name"), source.get("container")
         if not isinstance(resource, str):
             continue
-        measured = [c for c in containers if wanted in (None, c.get("name"), UNKNOWN)]
+        measured = [c for c in containers if container in (None, c.get("name"), UNKNOWN)]
         requests = [section(c, "resources", "requests").keys() | of_pod for c in measured]
         is_relative = section(source, "target").get("type") == "Utilization"
         if resource not in ("cpu", "memory"):
             why = f"of resources, only the use of cpu and memory is measured, not of {resource}"
         elif not measured:
-            why = f"the pods have no container {wanted}"
+            why = f"the pods have no container {container}"
         elif is_relative and not all(resource in requested for requested in requests):
             part = f"the part of the requested {resource} that is used"
             why = f"it goes by {part}, and not all containers request {resource}"
@@ -131,14 +131,14 @@ def _not_by_gke(
         is_its = is_here and _may_be(name_of(served), owner)
         if is_its and any(_may_be(gauge, metric) for gauge in _gauges(served)):
             return None
-    wanted = f"{namespace_of(scaler)}/{owner}"
+    metric_object = f"{namespace_of(scaler)}/{owner}"
     message = "which GKE does not know: no AutoscalingMetric reads it"
-    remedy = f"Declare an AutoscalingMetric {wanted} with a gauge {metric}, or scale by CPU."
+    remedy = f"Declare an AutoscalingMetric {metric_object} with a gauge {metric}, or scale by CPU."
     return message, remedy
 
 
-def _may_be(value: Any, wanted: Any) -> bool:
-    return value == wanted or UNKNOWN in (value, wanted)
+def _may_be(value: Any, expected: Any) -> bool:
+    return value == expected or UNKNOWN in (value, expected)
 
 
 def _gauges(tree: Any) -> Iterator[Any]:

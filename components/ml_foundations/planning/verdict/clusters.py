@@ -43,13 +43,13 @@ def judge_clusters(
             (parts[title or ""] if title or not titles else shared).append(item)
     of_none = list(map(_resource_of, shared))
     resources = {title: list(map(_resource_of, part)) for title, part in parts.items()}
-    unmade = [title for title, own in resources.items() if not of_type(own, CLUSTER)]
+    unmade = [title for title, of_cluster in resources.items() if not of_type(of_cluster, CLUSTER)]
     judged: list[Verdicts] = []
-    for title, own in resources.items():
+    for title, of_cluster in resources.items():
         pools = existing if len(parts) == 1 or unmade == [title] else ()
         kept = [item.resource for item in parts[title] if item.is_kept]
         verdicts = judge_program(
-            own,
+            of_cluster,
             pools,
             kept,
             rehearsed=rehearsed,
@@ -60,7 +60,7 @@ def judge_clusters(
         judged.append(_in_cluster(title, verdicts) if titles else verdicts)
     if not titles:
         return judged[0]
-    nodes = [node for own in resources.values() for node in nodes_of(own)]
+    nodes = [node for of_cluster in resources.values() for node in nodes_of(of_cluster)]
     regions = {verdicts.cost.region for verdicts in judged}
     region = regions.pop() if len(regions) == 1 else None
     merged = _merged(judged, quota_needs(of_none))

@@ -244,8 +244,8 @@ def platform_cost(
             fewest, most = fewest + node.fewest, most + node.count
     fewest, most = min(fewest, _MOST_NAT_VMS), min(most, _MOST_NAT_VMS)
     for type_, inputs in resources:
-        name, own = inputs.get("name"), inputs.get("region")
-        place = region or (own if isinstance(own, str) else None)
+        name, own_region = inputs.get("name"), inputs.get("region")
+        place = region or (own_region if isinstance(own_region, str) else None)
         if type_ == CLUSTER:
             yield piece(f"GKE's fee for cluster {name}", place, {"cluster": 1})
         if type_ == NAT:
@@ -374,17 +374,17 @@ class GpuPrices:
         }
         count, prices = 0, list[Decimal | None]()
         for use in self._limits.uses(workloads):
-            wanted, offers = use.gpus, self._offers(use.pod)
+            missing, offers = use.gpus, self._offers(use.pod)
             for price, group in offers:
-                taken = min(wanted, left[group])
+                taken = min(missing, left[group])
                 left[group] -= taken
-                wanted -= taken
+                missing -= taken
                 count += taken
                 prices.append(times(price, taken))
-            if wanted and not (offers and use.ends):
+            if missing and not (offers and use.ends):
                 # These pods do not wait for others to end: the stack needs more nodes.
-                count += wanted
-                prices.append(times(offers[0][0] if offers else None, wanted))
+                count += missing
+                prices.append(times(offers[0][0] if offers else None, missing))
         return count, sum_known(prices)
 
     def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, NodeGroup]]:

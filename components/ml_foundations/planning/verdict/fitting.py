@@ -431,7 +431,7 @@ class Fitting:
             if count > limit:
                 yield GrowthStops(rule, declared, pod, count=count, limit=limit)
 
-    def _most_in_rollout(self, pod: PodClass, old_count: int, wanted: int) -> int:
+    def _most_in_rollout(self, pod: PodClass, old_count: int, in_all: int) -> int:
         """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
         # Selectors with the label pod-template-hash look at the pods of one version only.
         new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
@@ -450,7 +450,7 @@ class Fitting:
             demands = [old_demand, Demand(new_pod, surge, accepting)]
             return self.judge_together(demands, groups).verdict is Verdict.CANNOT_FIT
 
-        surges = range(1, wanted - old_count + 1)
+        surges = range(1, in_all - old_count + 1)
         fitting_surge = bisect_left(surges, True, key=is_too_many)
         return old_count + fitting_surge if fitting_surge else 0
 

@@ -44,9 +44,9 @@ def _limited_containers(pod_set: PodSet, spec: Manifest) -> Iterator[Refusal]:
     for container in items(spec, "initContainers"):
         if (injection := by_name.get(str(container.get("name")))) is None:
             continue
-        own = injection.resources_of(annotations_of(pod_set.template))["limits"]
+        raised = injection.resources_of(annotations_of(pod_set.template))["limits"]
         limits = section(container, "resources", "limits")
-        if added := {name: limits[name] for name in limits if name not in own}:
+        if added := {name: limits[name] for name in limits if name not in raised}:
             amounts = " and ".join(f"{amount} of {name}" for name, amount in added.items())
             limited = f"a LimitRange limits {injection.container}, which GKE adds, to {amounts}"
             message = f"{limited}: it is slow, or is killed while files are read"
@@ -63,9 +63,9 @@ def _unlimited_cache(
     for bucket in cluster.volumes.buckets(spec, namespace):
         inline = section(bucket, "csi", "volumeAttributes").get("mountOptions")
         options = [*str(inline).split(","), *texts(bucket, "mountOptions")]
-        own = [volume.get("name") for volume in items(spec, "volumes")]
+        volume_names = [volume.get("name") for volume in items(spec, "volumes")]
         disks = [0 if node.local_ssd_gib else node.disk_gib for node in nodes]
-        is_unlimited = f"{facts.FILE_CACHE}-1" in options and _CACHE_VOLUME not in own
+        is_unlimited = f"{facts.FILE_CACHE}-1" in options and _CACHE_VOLUME not in volume_names
         if is_unlimited and disks and all(disks):
             disk = f"the boot disk of {min(disks)} GiB"
             message = f"copies of the files of a bucket may fill {disk}: the node evicts its pods"
@@ -88,7 +88,9 @@ def _missing_folders(
                 continue
             systems = {node.labels.get(labels.GKE_OS_DISTRIBUTION, made.os) for node in nodes}
             daemons = _installers(cluster, made.installer) if made.installer else ()
-            is_made = not made.installer or any(accepting_nodes(each, nodes) for each in daemons)
+            is_made = not made.installer or any(
+                accepting_nodes(daemon, nodes) for daemon in daemons
+            )
             if not is_made or (made.os and systems.isdisjoint({made.os, UNKNOWN})):
                 message = f"{made.by} makes {folder}, and no node for its pods has that"
                 needed = made.installer or f"the distribution {made.os}"
@@ -99,13 +101,13 @@ def _missing_folders(
 
 def _installers(cluster: Cluster, image: str) -> list[Manifest]:
     """Return the pods of the DaemonSets that have a part of an image."""
-    found: list[Manifest] = []
+    specs: list[Manifest] = []
     for manifest in cluster.by_kind["DaemonSet"]:
         spec = section(manifest, "spec", "template", "spec")
         containers = (*items(spec, "initContainers"), *items(spec, "containers"))
         if any(image in str(container.get("image")) for container in containers):
-            found.append(spec)
-    return found
+            specs.append(spec)
+    return specs
 
 
 def _plugin_without_settings(
@@ -127,8 +129,8 @@ def _plugin_without_settings(
         is_set_up |= any(name.startswith(_NCCL_SETTINGS) for name in names)
         is_set_up |= bool(container.get("envFrom"))
         if labels.GPU_RESOURCE in section(container, "resources", "limits") and not is_set_up:
-            found = f"nodes of {with_plugin[0].name} have NCCL's plugin"
-            message = f"{found}, and nothing sets it up: NCCL may fail at the start"
+            nodes_with_plugin = f"nodes of {with_plugin[0].name} have NCCL's plugin"
+            message = f"{nodes_with_plugin}, and nothing sets it up: NCCL may fail at the start"
             off = "NCCL_NET_PLUGIN and NCCL_TUNER_PLUGIN to none"
             remedy = f"Set {off} (pool or gpu_fabric of our workloads does), or its variables."
             path = f"{pod_set.path}.containers[{index}].env"

@@ -41,10 +41,10 @@ class QuotaNeed:
     unit: str
     note: str = ""
 
-    def plus(self, other: "QuotaNeed") -> "QuotaNeed":
+    def plus(self, second: "QuotaNeed") -> "QuotaNeed":
         """Return the sum of both."""
-        least, most = self.at_least + other.at_least, self.at_most + other.at_most
-        notes = dict.fromkeys(filter(None, (self.note, other.note)))
+        least, most = self.at_least + second.at_least, self.at_most + second.at_most
+        notes = dict.fromkeys(filter(None, (self.note, second.note)))
         return replace(self, at_least=least, at_most=most, note="; ".join(notes))
 
 
@@ -207,15 +207,15 @@ def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[Quota
             yield _need(f"throughput/{type_}", region, mib, mib)
 
 
-def _made_gib(driver: Any, parameters: Manifest, wanted: int) -> int:
+def _made_gib(driver: Any, parameters: Manifest, requested: int) -> int:
     """Return the GiB of the volume that a driver makes; the wanted ones if that is not known."""
-    if not wanted:
+    if not requested:
         return 0
     try:
-        billed = disks.billed_storage(driver, parameters, milli(f"{wanted}Gi"))
+        billed = disks.billed_storage(driver, parameters, milli(f"{requested}Gi"))
     except ValueError:
-        return wanted
-    return next(iter(billed.values()), wanted)
+        return requested
+    return next(iter(billed.values()), requested)
 
 
 def _whole(quantity: Any, unit: int) -> int:

@@ -194,8 +194,10 @@ class Topologies:
         sets: list[_Set] = []
         choices = dict.fromkeys(with_topology)
         queued = {pods.path: pods for pods in workload.queued_sets}
-        for (own, pod), (*_, usage) in zip(admitted.pod_sets, admitted.queue_usage, strict=True):
-            pods = queued.pop(own.path, None)
+        for (declared, pod), (*_, usage) in zip(
+            admitted.pod_sets, admitted.queue_usage, strict=True
+        ):
+            pods = queued.pop(declared.path, None)
             if pods is None:
                 continue  # one of the same template
             request = topology_request(pods) or implied
@@ -290,16 +292,16 @@ class Topologies:
         members: dict[str, NodeGroup] = {}
         doubts: list[tuple[str, str]] = []
         for group in groups:
-            node, own = group.node, {**group.node.labels, labels.HOSTNAME: ""}
-            unmet = [key for key in node_labels if own.get(key) != node_labels[key]]
+            node, made_labels = group.node, {**group.node.labels, labels.HOSTNAME: ""}
+            unmet = [key for key in node_labels if made_labels.get(key) != node_labels[key]]
             if not certain:
-                unmet = [key for key in unmet if own.get(key) is not UNKNOWN]
+                unmet = [key for key in unmet if made_labels.get(key) is not UNKNOWN]
             is_cordoned = section(node.manifest, "spec").get("unschedulable")
             # Kueue ignores them, whatever pods tolerate (pkg/cache/scheduler/tas_nodes_cache.go).
             is_ignored = is_cordoned or node.is_unready
-            if unmet or is_ignored or not own.keys() >= {*levels}:
+            if unmet or is_ignored or not made_labels.keys() >= {*levels}:
                 continue
-            if unknown := [level for level in levels if own[level] is UNKNOWN]:
+            if unknown := [level for level in levels if made_labels[level] is UNKNOWN]:
                 why = f"the labels {names(unknown)} of {node.name} are not known"
                 doubts.append((f"{why} before its nodes exist", _SETTLED))
             elif node.is_template and node.fewest < node.count:
@@ -337,8 +339,8 @@ class Topologies:
                 message = f"Kueue places its pods without regard to {what}"
                 remedy = "Check it by a rehearsal, or leave that out."
                 yield beyond_planning(member.pods.path, message, remedy)
-        for other in self._fitting.contenders([*nodes.groups.values()]):
-            message = f"{other} may take nodes of the domain that Kueue chooses"
+        for contender in self._fitting.contenders([*nodes.groups.values()]):
+            message = f"{contender} may take nodes of the domain that Kueue chooses"
             yield beyond_planning("metadata.labels", message, "Keep its pods off these nodes.")
 
 
@@ -348,8 +350,8 @@ def _topology_nodes(
     """Yield the nodes with the values of their levels: if some are not known, all may be near."""
     unknown = [group for group in {*members.values()} if _lacks_level(group, levels)]
     for name, group in members.items():
-        own = {**group.node.labels, **(dict.fromkeys(levels, _ANY) if unknown else {})}
-        yield TopologyNode(name, {**own, labels.HOSTNAME: name}, group.free)
+        node_labels = {**group.node.labels, **(dict.fromkeys(levels, _ANY) if unknown else {})}
+        yield TopologyNode(name, {**node_labels, labels.HOSTNAME: name}, group.free)
 
 
 def _lacks_level(group: NodeGroup, levels: Sequence[str]) -> bool:
