@@ -7,7 +7,7 @@ an update of one of them: ``python -m codegen.definitions``. It downloads a modu
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +40,17 @@ _RENAMED = {
     "x-kubernetes-preserve-unknown-fields": "preserve",
     "x-kubernetes-list-map-keys": "keys",
 }
+_SET_BY_WEBHOOKS: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {
+    # sigs.k8s.io/lws v0.9.0, leaderworkerset_webhook.go Default
+    "LeaderWorkerSet": (
+        ("networkConfig.subdomainPolicy", {"default": "Shared"}),
+        ("leaderWorkerTemplate.restartPolicy", {"replacesEmpty": True}),
+        ("rolloutStrategy.type", {"replacesEmpty": True}),
+    ),
+}
+"""Defaults that the webhook of a kind sets in its spec before the API server checks values: where
+the object lacks a field that the schema requires, or has an empty text in place of the schema's
+default. Other fields that webhooks set may be left out."""
 _USED = {*_KEPT, *_RENAMED, "properties", "items", "additionalProperties"}
 _IGNORED = {
     *("description", "title", "example", "externalDocs"),
@@ -101,7 +112,13 @@ def _kinds(definition: Mapping[str, Any], templates: list[Any]) -> Iterator[tupl
             anything = {key: {} for key in ("apiVersion", "kind", "metadata", "status")}
             everything = {**schema, "properties": schema["properties"] | anything}
             short = _short(everything, templates)
-            yield f"{spec['group']}/{version['name']} {spec['names']['kind']}", short
+            kind = spec["names"]["kind"]
+            for path, more in _SET_BY_WEBHOOKS.get(kind, ()):
+                holder: dict[str, Any] = short["properties"]["spec"]
+                for key in path.split("."):
+                    holder = holder["properties"][key]
+                holder |= more
+            yield f"{spec['group']}/{version['name']} {kind}", short
 
 
 def _short(schema: Mapping[str, Any], templates: list[Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ _SHARED = {
     "autoscalerOptions.env": "any",
     "autoscalerOptions.envFrom": "any",
     "autoscalerOptions.resources": "core.v1.ResourceRequirements",
-    "autoscalerOptions.securityContext": "core.v1.SecurityContext",
+    "autoscalerOptions.securityContext": "any",
     "autoscalerOptions.volumeMounts": "any",
     "RayService.spec.rayClusterConfig": "ray.v1.RayCluster.spec",
     "RayService.spec.serveService": "core.v1.Service",

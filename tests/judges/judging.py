@@ -35,12 +35,17 @@ WITH_TEMPLATES = (*RAY, "LeaderWorkerSet", "DisaggregatedSet")
 """Kinds whose controllers make pods of each template."""
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 """Kinds whose templates become pods by TrainJobs."""
+QUEUE = "kueue.x-k8s.io/queue-name"
 COPIED = ("labels", "annotations", "finalizers")
 """What controllers copy of a template's metadata."""
 OF_QUEUES = "queue-topology"
 """The rule of planning for topologies: also for those that Kueue accepts and places nowhere."""
-LATER = re.compile("the same groupName|its name and a hash are too long|resourceClaims of Training")
-"""Refusals by KubeRay's own webhook, which is off by default, and of pods with what their controllers add."""
+LATER = re.compile(
+    "the same groupName|its name and a hash are too long|resourceClaims of Training|spec.serveService"
+    "|spec.roles.* whole number of 32 bits"
+)
+"""Refusals by KubeRay's own webhook, which is off by default, of pods with what their controllers add, of the Service that
+KubeRay makes once applications run, and of numbers that the controller of DisaggregatedSets, which has no webhook, cannot read."""
 TOO_LARGE = "status code 413"
 """An object that a controller makes is too large, of more pods than there is room for."""
 NO_VERSION = "no version"
@@ -161,10 +166,19 @@ async def refused(server: Server, schema: Schema, document: Object, seed: int) -
     below = [*_pods(answer)] if answer else []
     if answer and document["kind"] in operators.KINDS:
         words, made = await operators.refused(server, schema, document, f"r{seed}")
+        if kind[1] in RAY and not words and QUEUE in document["metadata"].get("labels", ()):
+            # Kueue suspends it, and KubeRay makes no pods until it is admitted.
+            words, _ = await operators.refused(server, schema, _unqueued(document), f"u{seed}")
         below += [job for job_set in made for job in proof.made(job_set)]
     for pod in below:
         words = words or await _refused_below(server, schema, pod)
     return operators.message(words)
+
+
+def _unqueued(document: Object) -> Object:
+    """An object without its queue."""
+    labels = {key: value for key, value in document["metadata"]["labels"].items() if key != QUEUE}
+    return document | {"metadata": document["metadata"] | {"labels": labels}}
 
 
 async def _refused_below(server: Server, schema: Schema, document: Object) -> str:

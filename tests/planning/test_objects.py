@@ -436,7 +436,7 @@ def test_a_refused_object_refuses_the_stack_and_settles_nothing() -> None:
     assert judge([ROOMY, WEB, volume]).stack is Verdict.FITS
 
 
-@pytest.mark.parametrize("surge", ["x", [], {}, True, "-5%", -1])
+@pytest.mark.parametrize("surge", ["x", [], {}, True, "-5%", -1, 2**31])
 def test_a_malformed_value_is_a_finding(surge: Any) -> None:
     web = deployment("web", 1, template(), strategy={"rollingUpdate": {"maxSurge": surge}})
     found = judge([ROOMY, web]).workloads[0]

@@ -68,6 +68,10 @@ _CONDITIONS: dict[str, tuple[str, _Test]] = {
     ),
     "quantity": ("be a quantity", lambda value: parse_quantity(value) >= 0),
     "positive_quantity": ("be a quantity above 0", lambda value: parse_quantity(value) > 0),
+    "share_of_cohort": (
+        "be 0 or more than 1n",
+        lambda value: (amount := parse_quantity(value)) == 0 or amount > parse_quantity("1n"),
+    ),
     "count_or_percentage": ("be a number or a percentage", lambda value: _share(value) >= 0),
     "cron_schedule": ("be a cron schedule", is_schedule),
     "one_item": ("have one item", lambda value: len(value) == 1),

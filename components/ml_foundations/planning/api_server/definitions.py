@@ -45,13 +45,21 @@ the changed object has that zero."""
 _ZEROS: Mapping[Any, Any] = {"string": "", "integer": 0, "boolean": False}
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _FORMS = {
+    "int32": "an int32",
+    "date-time": "a time by RFC 3339",
     f"^{_LABEL}$": "a DNS label",
     rf"^{_LABEL}(\.{_LABEL})*$": "a DNS subdomain",
     rf"^$|^{_LABEL}(\.{_LABEL})*$": "a DNS subdomain",
     "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$": "the value of a label",
     "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$": "a DNS label of any case that begins with a letter",
 }
-"""Patterns of the definitions, in words."""
+"""Formats and patterns of the definitions, in words."""
+_FORMATS: Mapping[str, Callable[[Any], Any]] = {
+    "int32": lambda value: abs(value) < 2**31,
+    "int64": lambda value: True,
+    # Webhooks and controllers read it so. The API server alone accepts more.
+    "date-time": field_catalog.is_time,
+}
 _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
     "enum": (str, "be one of {}", lambda value, values: value in values),
     "minLength": (str, "have at least {} characters", lambda value, least: len(value) >= least),
@@ -59,7 +67,7 @@ _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
     "pattern": (str, "be {}", lambda value, pattern: _pattern(pattern).search(value)),
     "minimum": (_NUMBERS, "be at least {}", lambda value, least: value >= least),
     "maximum": (_NUMBERS, "be at most {}", lambda value, most: value <= most),
-    "format": (_NUMBERS, "be an {}", lambda value, form: form != "int32" or abs(value) < 2**31),
+    "format": ((*_NUMBERS, str), "be {}", lambda value, form: _FORMATS[form](value)),
     "minItems": (list, "have at least {} items", lambda value, least: len(value) >= least),
     "maxItems": (list, "have at most {} items", lambda value, most: len(value) <= most),
     "minProperties": (Mapping, "have at least {} keys", lambda value, least: len(value) >= least),
@@ -119,13 +127,23 @@ def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
     others: _Schema = schema.get("additionalProperties", {})
     completed: dict[str, Any] = {}
     for key in schema.get("required", ()) if zeros else ():
-        if (type_ := properties[key].get("type")) in _ZEROS:
-            completed[key] = _ZEROS[type_]
+        if (zero := _zero(properties[key])) is not None:
+            completed[key] = zero
     completed |= {key: field["default"] for key, field in properties.items() if "default" in field}
-    completed |= {key: item for key, item in value.items() if item is not None}
+    for key, item in value.items():
+        is_replaced = item == "" and "replacesEmpty" in properties.get(key, ())
+        if item is not None and not is_replaced:
+            completed[key] = item
     for key, item in completed.items():
         completed[key] = _completed(properties.get(key, others), item, zeros=zeros)
     return completed
+
+
+def _zero(schema: _Schema) -> Any:
+    """Return what Go writes for a field without a value; None if it has none that is valid."""
+    if "intOrString" in schema and "pattern" in schema:
+        return "0"
+    return _ZEROS.get(schema.get("type"))
 
 
 def _violations(schema: _Schema, value: Any) -> Iterator[Note]:

@@ -447,7 +447,7 @@ def _one_of(values: Sequence[str], value: Any, _minimum: int) -> str:
 def _percentage(value: Any, _minimum: int) -> str:
     is_share = isinstance(value, str) and re.fullmatch("[0-9]{1,9}%", value)
     allowed = 'a whole number or a percentage such as "25%"'
-    return _must_be(allowed, value, unless=is_share or is_integer(value))
+    return _must_be(allowed, value, unless=is_share or not _int32(value, 0))
 
 
 def _base64(value: Any, _minimum: int) -> str:
@@ -476,6 +476,11 @@ def wrong_quantity(value: str | float, minimum: int = 0) -> str:
     return f"must not be negative, as {shown(value)} is" if amount < minimum else ""
 
 
+def is_time(value: Any) -> bool:
+    """Return whether a value is a time as Go reads it from JSON."""
+    return _TIME.fullmatch(str(value)) is not None
+
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _BASE64 = re.compile(r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)
 """The text of a valid value as Python shows it, so that a list without items is one too."""
@@ -491,7 +496,5 @@ _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "integer or string": _percentage,
     "quantity": _quantity,
     "string": lambda value, _: _must_be("a string in quotes", value, unless=isinstance(value, str)),
-    "time": lambda value, _: _must_be(
-        "a time by RFC 3339", value, unless=_TIME.fullmatch(str(value))
-    ),
+    "time": lambda value, _: _must_be("a time by RFC 3339", value, unless=is_time(value)),
 }

@@ -38,6 +38,8 @@ _OF_TRAINER = {
     "resources": "resourcesPerNode",
 }
 """The fields of the trainer's container that a TrainJob sets, with its own."""
+_NOT_OF_JOB_SETS = ("initializer", "runtimePatches", "trainer")
+"""The fields of a TrainJob, also of a refused one without lists, that no JobSet has."""
 _SOURCES = frozenset({"configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"})
 """The sources of variables that Trainer copies."""
 _Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
@@ -95,7 +97,8 @@ def _written(train_job: Manifest, runtime: Manifest) -> WrittenFields:
     owner, spec = f"{runtime['kind']} {name_of(runtime)}", section(runtime, "spec")
     fields = {"spec": WrittenField("spec.template.spec", owner)}
     # What Trainer's webhook refuses names the TrainJob's own fields.
-    fields |= {f"spec.{key}": WrittenField(f"spec.{key}") for key in section(train_job, "spec")}
+    own = {*section(train_job, "spec"), *_NOT_OF_JOB_SETS}
+    fields |= {f"spec.{key}": WrittenField(f"spec.{key}") for key in sorted(own)}
     trainer = section(train_job, "spec", "trainer")
     nodes = WrittenField("spec.trainer.numNodes") if "numNodes" in trainer else None
     if nodes is None and "numNodes" in section(spec, "mlPolicy"):
@@ -242,6 +245,10 @@ def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
     if is_node and nodes is not None:
         count = max(nodes - 1, 1) if is_with_launcher and isinstance(nodes, int) else nodes
     changes: dict[str, Manifest] = {}
+    if is_mapping(resources := trainer.get("resourcesPerNode")):
+        # Trainer copies no claims (plugins/jobset/builder.go).
+        copied = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
+        trainer = {**trainer, "resourcesPerNode": copied}
     if step == "trainer" or (is_with_launcher and is_node):
         fields = _OF_TRAINER if step == "trainer" else {"resources": "resourcesPerNode"}
         changes["node"] = {field: trainer[key] for field, key in fields.items() if trainer.get(key)}

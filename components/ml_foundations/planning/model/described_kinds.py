@@ -53,6 +53,8 @@ class AddedContainer:
     """The condition under which it is added."""
     fields_from: Mapping[str, str] = field(default_factory=dict[str, str])
     """Its fields that an object may set, with the paths of their values."""
+    volumes: Sequence[Mapping[str, Any]] = ()
+    """Volumes that come with it, unless the pods have one of the same name."""
 
     def of(self, document: Manifest, prefix: str) -> Manifest:
         """Return the container that is added to the pods of an object."""
@@ -123,6 +125,10 @@ class DescribedTemplate:
         if template and present:
             added = [container.of(document, prefix) for container in present]
             spec = {**spec, "containers": [*items(spec, "containers"), *added]}
+            names = [volume.get("name") for volume in items(spec, "volumes")]
+            volumes = [volume for container in present for volume in container.volumes]
+            if volumes := [volume for volume in volumes if volume["name"] not in names]:
+                spec = {**spec, "volumes": [*items(spec, "volumes"), *volumes]}
             template = {**template, "spec": spec}
         more = {key: at(document, prefix + path) for key, path in self.labels_from.items()}
         pod_labels = {**labels_of(template), **self.labels, **more}
