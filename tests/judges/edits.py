@@ -16,8 +16,14 @@ from tests.differential.acceptance.generator import Editor, Object, Schema
 
 HERE = Path(__file__).parent
 VERSIONS = ("v1", "v1beta1", "v1alpha1", "v1alpha2", "v9")
-WAYS = ("field", "mark", "pair")
-WEIGHTS = (65, 25, 10)
+WAYS = ("field", "mark", "pair", "aim")
+WEIGHTS = (55, 20, 10, 15)
+CLUSTERS = {
+    "RayCluster": "spec.",
+    "RayJob": "spec.rayClusterSpec.",
+    "RayService": "spec.rayClusterConfig.",
+}
+"""The RayClusters in objects of Ray."""
 
 
 @cache
@@ -30,6 +36,16 @@ def valid() -> list[Object]:
 def marks() -> dict[str, Any]:
     """The labels, annotations and other texts that controllers read."""
     return yaml.safe_load((HERE / "marks.yaml").read_text())
+
+
+@cache
+def aims(kind: str) -> list[Object]:
+    """The edits of a kind that aim at a rule."""
+    by_kind: dict[str, list[Object]] = yaml.safe_load((HERE / "aims.yaml").read_text())
+    cluster = CLUSTERS.get(kind)
+    of_clusters = by_kind["clusters"] if cluster else []
+    edits = [{f"{cluster}{path}": edit[path] for path in edit} for edit in of_clusters]
+    return by_kind.get(kind, []) + edits
 
 
 def case(schema: Schema, seed: int) -> Object:
@@ -50,6 +66,9 @@ def case(schema: Schema, seed: int) -> Object:
             _mark(at, document)
         elif way == "pair":
             editor.add_pair()
+        elif way == "aim" and aims(kind):
+            for path, value in at.choice(aims(kind)).items():
+                _set(document, path.split("."), copy.deepcopy(value))
     if at.random() < 0.02:
         group, _, _ = document["apiVersion"].rpartition("/")
         document["apiVersion"] = "/".join(filter(None, (group, at.choice(VERSIONS))))
@@ -114,6 +133,21 @@ def _edges(type_: Object) -> Iterator[Any]:
     for limit in ("minLength", "maxLength"):
         if type_.get(limit, 9999) < 9999:
             yield from ("a" * max(type_[limit] + more, 0) for more in (-1, 0, 1))
+
+
+def _set(holder: Any, keys: list[str], value: Any) -> None:
+    """Set a value at a path, if what is above it is there or may be."""
+    key, *below = keys
+    if isinstance(holder, list):
+        if int(key) < len(holder):
+            _set(holder[int(key)], below, value)
+    elif isinstance(holder, dict):
+        if below:
+            _set(holder.setdefault(key, {}), below, value)
+        elif isinstance(value, dict) and isinstance(holder.get(key), dict):
+            holder[key] |= value
+        else:
+            holder[key] = value
 
 
 def _mark(at: random.Random, document: Object) -> None:

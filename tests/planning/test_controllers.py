@@ -98,7 +98,22 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     # Trainer copies no claims.
     ("TrainJob", {"spec.trainer.resourcesPerNode": {"requests": {"cpu": 1}, "claims": [{"name": "x"}]}}),
     ("TrainJob", {"spec.trainer.resourcesPerNode": {"claims": [{"name": "x"}]}}),
+    ("TrainJob", {"spec.trainer": {"command": ["tune", "run"], "args": ["model.quantize_base=True"], "numProcPerNode": 1}}),
+    ("TrainJob", {"spec.trainer": {"command": ["tune", "run"], "args": ["model.quantize_base=True", "model.use_dora=True"]}}),
 ]  # fmt: skip
+
+
+def groups(groups: int, flavors: int, resources: int) -> list[Manifest]:
+    """Resource groups of a ClusterQueue, each with as many flavors and resources."""
+    made: list[Manifest] = []
+    for group in range(groups):
+        covered = [f"r{group}-{index}" for index in range(resources)]
+        amounts = [{"name": name, "nominalQuota": 1} for name in covered]
+        listed = [{"name": f"f{group}-{index}", "resources": amounts} for index in range(flavors)]
+        made.append({"coveredResources": covered, "flavors": listed})
+    return made
+
+
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 RAY_CLUSTERS = {
     "RayCluster": "spec",
@@ -153,6 +168,7 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("TrainJob", {"spec.trainer": {"command": ["tune", "run"], "numNodes": 2}}, "numNodes must be 1"),
     ("TrainJob", {"spec.runtimePatches": [{"manager": "me"}]}, ": spec.runtimePatches[0].manager must"),
     ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "time": "2026-01-01"}]}, "time must be a time by RFC 3339"),
+    ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"image": " i"}}, "containers[1].image"),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"envFrom": [{"secretRef": {}}]}}, "containers[1].envFrom[0].secretRef.name"),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"volumeMounts": [{"name": "x", "mountPath": "/x"}]}}, "volumeMounts[0].name"),
     ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}}]}, "the Job x"),
@@ -173,6 +189,9 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("Cohort", {"spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit": -1}, "borrowingLimit must be a quantity, not -1"),
     ("Cohort", {"spec.resourceGroups.0.flavors.0.resources.0.nominalQuota": None}, "nominalQuota must be given"),
     ("Cohort", {"spec.fairSharing": {"weight": "1n"}}, "weight must be 0 or more than 1n"),
+    ("RayJob", {"spec.shutdownAfterJobFinishes": False, "spec.deletionStrategy": {"onSuccess": {}, "onFailure": {"policy": "DeleteSelf"}}}, "onSuccess.policy must be given"),
+    ("TrainJob", {"spec.trainer": {"command": ["tune", "run"], "args": ["model.quantize_base=True"]}}, "numProcPerNode must be 1"),
+    ("LeaderWorkerSet", {"spec.replicas": 65536, "spec.leaderWorkerTemplate.size": 65536}, "of at most 2147483647"),
     ("LeaderWorkerSet", {"spec.networkConfig": {"subdomainPolicy": ""}}, "subdomainPolicy must be one of"),
     ("ClusterQueue", {"spec.resourceGroups.0.flavors.0.resources.0": {"name": "cpu", "lendingLimit": 1}}, "lendingLimit must be"),
     ("Topology", {"spec.levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "a"}]}, "lowest level"),
@@ -219,6 +238,17 @@ def errors(document: Manifest) -> list[str]:
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_the_objects_without_edits_are_valid(kind: str) -> None:
     assert errors(OBJECTS[kind]) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "is_valid"),
+    [((16, 17, 1), False), ((16, 1, 17), False), ((1, 23, 23), False), ((1, 22, 23), True)],
+)
+def test_a_cluster_queue_has_few_flavors_and_resources(
+    size: tuple[int, int, int], is_valid: bool
+) -> None:
+    found = errors(edited("ClusterQueue", {"spec.resourceGroups": groups(*size)}))
+    assert any("512 pairs" in error for error in found) != is_valid
 
 
 @pytest.mark.parametrize(("kind", "edits"), ACCEPTED)

@@ -372,6 +372,11 @@ def ascending(value: Manifest, lower: str, upper: str) -> bool:
     return parse_quantity(value[lower]) <= parse_quantity(value[upper])
 
 
+@_condition("have {0} times {1} of at most 2147483647", "{each}")
+def int32_product(value: Manifest, first: str, second: str) -> bool:
+    return (value_at(value, first) or 1) * (value_at(value, second) or 1) < 2**31
+
+
 @_condition("have {0} below {1}", "{each}")
 def below(value: Manifest, lower: str, upper: str) -> bool:
     return value[lower] < value[upper]
@@ -463,6 +468,14 @@ def whole_subgroups(value: Manifest) -> bool:
         return in_group is UNKNOWN
     excludes_leader = policy.get("subGroupPolicyType") == "LeaderExcluded"
     return (size - 1) % in_group == 0 or (size % in_group == 0 and not excludes_leader)
+
+
+@_condition("have at most 256 flavors, 256 coveredResources, and 512 pairs of both in each group")
+def few_pairs(groups: Any) -> bool:
+    flavors = [len(items(group, "flavors")) for group in groups]
+    covered = [len(group["coveredResources"]) for group in groups]
+    is_few = all(first * second <= 512 for first, second in zip(flavors, covered, strict=True))
+    return is_few and sum(flavors) <= 256 and sum(covered) <= 256
 
 
 @_condition("have flavors with the resources of coveredResources, in their order")

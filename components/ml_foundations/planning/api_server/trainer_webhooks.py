@@ -1,7 +1,7 @@
 """What the webhooks of Kubeflow Trainer refuse about TrainJobs and their runtimes.
 
 Follows pkg/webhooks and pkg/runtime/framework/plugins of trainer v2.2.1, without what is about
-changes of a TrainJob, QLoRA by TorchTune, and Volcano.
+changes of a TrainJob, and Volcano.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from ml_foundations.kubernetes.objects import (
     name_of,
     section,
     text_of,
+    texts,
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import shown
@@ -46,6 +47,10 @@ _TORCHTUNE = ["tune", "run"]
 _SEVERAL_NODES = "llama3.3-70b"
 _MODELS = ("llama3.2-1b", "llama3.2-3b", _SEVERAL_NODES, "qwen2.5-1.5b")
 """The models that TorchTune knows, at the end of a runtime's name (pkg/constants/constants.go)."""
+_QUANTIZED = "model.quantize_base"
+"""The argument for QLoRA."""
+_NOT_QUANTIZED = "qwen2.5-1.5b"
+_ON_ONE_GPU = ("llama3.2-1b", "llama3.2-3b")
 
 
 def of_runtime(runtime: Manifest) -> Iterator[Note]:
@@ -103,6 +108,9 @@ def _of_policy(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
         yield Note("spec.trainer.numNodes", problem)
     if "torch" in policy and trainer.get("command") == _TORCHTUNE:
         yield from _of_torchtune(name_of(runtime), several=several)
+        arguments = " ".join(texts(trainer, "args"))
+        if nodes == 1 and _QUANTIZED in arguments and "model.use_dora" not in arguments:
+            yield from _of_quantized(trainer, runtime)
     for job in _jobs(runtime) if "flux" in policy else ():
         if job.get("name") == _NODE and "flux-installer" in _containers(job, "initContainers"):
             yield Note("spec.runtimeRef", "must name a runtime without a container flux-installer")
@@ -116,6 +124,26 @@ def _of_torchtune(runtime: str, *, several: bool) -> Iterator[Note]:
         yield Note("spec.runtimeRef.name", problem)
     elif several and model != _SEVERAL_NODES:
         yield Note("spec.trainer.numNodes", f"must be 1 for {model} with TorchTune")
+
+
+def _of_quantized(trainer: Manifest, runtime: Manifest) -> Iterator[Note]:
+    """Yield what TorchTune does not do with QLoRA on one node (torchtune.go)."""
+    model = name_of(runtime).partition("-")[2].lower()
+    if model == _NOT_QUANTIZED:
+        problem = f"must not be of {model} with {_QUANTIZED} in spec.trainer.args"
+        yield Note("spec.runtimeRef.name", problem)
+    resources = section(trainer, "resourcesPerNode")
+    for job in _jobs(runtime) if trainer.get("resourcesPerNode") is None else ():
+        step = labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)
+        for container in mappings(_pods(job), "containers"):
+            if (job.get("name") == _NODE or step == "trainer") and container.get("name") == _NODE:
+                resources = resources or section(container, "resources")
+    amounts = {**section(resources, "limits"), **section(resources, "requests")}
+    gpus = [amount for name, amount in amounts.items() if "gpu" in name.lower()]
+    is_single = trainer.get("numProcPerNode") == 1 or str(next(iter(gpus), 0)) == "1"
+    if model in _ON_ONE_GPU and not is_single and not any(unknown_paths(resources)):
+        problem = f"must be 1, or resourcesPerNode one GPU, for {model} with {_QUANTIZED}"
+        yield Note("spec.trainer.numProcPerNode", problem)
 
 
 def _of_initializers(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
