@@ -179,7 +179,7 @@ def test_an_argument_that_cannot_be_placed_is_named(args: Any, cause: Cause, pat
     reason = read(*args, files={"/etc/known.yaml": "port: 80"})
     assert isinstance(reason, Reason)
     assert (reason.cause, reason.path) == (cause, path)
-    assert reason.message().startswith(f"{path}: ")
+    assert reason.sentences()[0]
 
 
 def test_the_command_line_wins_over_its_file() -> None:

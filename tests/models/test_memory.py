@@ -30,9 +30,10 @@ def test_the_sentence_of_weights_beyond_memory() -> None:
     verdict = judged("meta-llama/Llama-3.3-70B-Instruct", "L4", tensor=2)
     assert verdict.severity is Severity.REFUSED
     (reason,) = verdict.reasons
-    assert reason.message(["FP8 on 2 H100"]) == (
+    assert reason.sentences() == (
         "Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 L4s, "
-        "which have 22.0. Use FP8 on 2 H100."
+        "which have 22.0",
+        "",
     )
 
 
@@ -133,9 +134,9 @@ def test_the_sentence_of_weights_beyond_memory() -> None:
 )
 def test_verdicts(model: str, gpu: str, changes: Any, severity: Any, cause: Any) -> None:
     verdict = judged(model, gpu, **changes)
-    assert verdict.severity is severity, [reason.message() for reason in verdict.reasons]
+    assert verdict.severity is severity, [reason.sentences() for reason in verdict.reasons]
     assert cause is None or cause in causes(verdict)
-    assert all(reason.message() for reason in verdict.reasons)
+    assert all(reason.sentences() for reason in verdict.reasons)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def sizes(
     assert isinstance(serving, Serving), serving
     reasons = check_sizes(serving, MODELS.get(model), gpus=gpus, pods=pods)
     for reason in reasons:
-        assert reason.message()
+        assert reason.sentences()
     return {reason.cause: reason.severity for reason in reasons}
 
 
@@ -63,7 +63,7 @@ def test_the_gpus_of_a_ray_cluster_are_not_known() -> None:
         ("Qwen/Qwen3-14B", "-tp=3", Cause.HEADS),
         ("Qwen/Qwen3-14B", "-tp=5", Cause.VOCABULARY),
         ("Qwen/Qwen2.5-7B-Instruct", "-tp=8", Cause.HEADS),
-        ("Qwen/Qwen3-30B-A3B", "-tp=6", Cause.KV_HEADS),
+        ("Qwen/Qwen2.5-7B-Instruct", "-tp=7", Cause.KV_HEADS),
         ("Qwen/Qwen3-235B-A22B-FP8", "-tp=8", Cause.FP8_BLOCK),
         ("Qwen/Qwen3-14B", "--enable-expert-parallel", Cause.EXPERTS),
         ("Qwen/Qwen3-14B", "-tp=8 -dcp=2", Cause.DECODE_CONTEXT),
@@ -142,4 +142,4 @@ def test_sglang(tensor: int, nodes: int, gpus: int, expected: Any) -> None:
 def test_launches(launch: Launch, expected: Any) -> None:
     reasons = check_launch(launch, gpus=8, pods=2)
     assert {reason.cause for reason in reasons} == {*expected}
-    assert all(reason.message() for reason in reasons)
+    assert all(reason.sentences() for reason in reasons)

@@ -121,6 +121,11 @@ class MachineType:
         return self.name not in MACHINE_TYPES
 
     @property
+    def has_part_of_gpu(self) -> bool:
+        """Return whether its GPU is a fraction of the model in its name (G4, vGPU)."""
+        return self.family == "g4" and self.vcpus < 48
+
+    @property
     def takes_gpus(self) -> bool:
         """Return whether a pool sets the GPUs of its nodes, because the machine type does not."""
         return self.family == "n1" or self.is_declared

@@ -61,6 +61,7 @@ class GpuMemory:
     high: Fraction
     compute_capability: tuple[int, int] | None
     is_shared: bool = False
+    is_partition: bool = False
 
     @classmethod
     def of(cls, gpu: Accelerator) -> GpuMemory:
@@ -68,7 +69,10 @@ class GpuMemory:
         model, partition = gpu.models[0], gpu.partition
         name = model.accelerator_type.removeprefix("nvidia-").removeprefix("tesla-").upper()
         # The GB of a name as GiB are above what CUDA reports for every GPU and partition.
-        low, high = model.cuda_gib_low, model.cuda_gib_high or Fraction(model.memory_gb)
+        low, high = model.cuda_gib_low, model.cuda_gib_high
+        if high is None:
+            # The GB of a declared model are rounded down.
+            high = max(Fraction(model.memory_gb), Fraction(model.memory_label_mib or 0, 1024))
         if partition is not None:
             named = Fraction(partition.partition(".")[2].partition("gb")[0])
             low, high = None, model.mig_gib.get(partition, named)
@@ -79,6 +83,7 @@ class GpuMemory:
             high=high,
             compute_capability=model.compute_capability,
             is_shared=gpu.shared,
+            is_partition=partition is not None,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from fractions import Fraction
@@ -25,43 +25,45 @@ class Severity(StrEnum):
 class Cause(Enum):
     """A cause, with its sentence: what is invalid, and how to fix it."""
 
-    UNKNOWN_ARGUMENT = "is {value}, which is not known: nothing about its GPUs is certain"
+    UNKNOWN_ARGUMENT = "{value} is not known, so its use of GPUs is not judged"
     UNKNOWN_VALUE = "the value of {value} is not known"
-    UNREADABLE_SCRIPT = "is a script of several steps. Move the program to command and args"
-    UNREADABLE_CONFIG = "is the file {value}, which is not known"
-    JOINED_VALUE = "is {value}, which argparse does not split. Write its value as another argument"
-    INVALID_VALUE = "is {value}, and {limit} is needed. Correct the argument"
-    CHANGES_MEMORY = "sets {value}, whose effect on memory is not known"
-    TAKES_MORE_MEMORY = "sets {value}, which takes memory that is not counted"
+    UNREADABLE_SCRIPT = "{it} is a script of several steps. Move the program to command and args"
+    UNREADABLE_CONFIG = "{it} is the file {value}, which is not known"
+    JOINED_VALUE = "{it} is {value}, which argparse does not split. Write the value separately"
+    INVALID_VALUE = "{it} is {value}, and {limit} is needed. Correct the argument"
+    CHANGES_MEMORY = "the effect of {value} on memory is not known"
+    TAKES_MORE_MEMORY = "the memory that {value} takes is not counted"
     UNKNOWN_MODEL = "{value} is not in the catalog of models. Declare the folder of its config.json"
     UNKNOWN_WEIGHTS = "the weights of {value} are not known. Declare the folder of its config.json"
     UNKNOWN_CACHE = "the KV cache of {value} is not known"
     UNKNOWN_QUANTIZATION = "the weights of {model} in {value} are not known"
     UNKNOWN_GPU_MEMORY = "the memory that CUDA reports for {value} is not known"
     SHARED_GPU = "other pods may use the memory of {value}, which is shared"
-    GPUS = "{sizes} needs {gpus}, and there are {limit}. Lower the sizes or request {value}"
-    IDLE_GPUS = "the program uses {gpus} of {limit}. Raise its sizes or request fewer GPUs"
-    LOCAL_DATA = "is {value}, and the data parallel size is {limit}. Lower it"
-    HEADS = "{model} has {value} attention heads, which {limit} does not divide. Set it to {sizes}"
-    KV_HEADS = "{model} has {value} KV heads, which {limit} does not divide. Set it to {sizes}"
+    GPUS = "{sizes} needs {gpus}, and {limit} requested. Lower {it}, or request {gpus}"
+    IDLE_GPUS = "it uses {gpus}, and {limit} requested. Raise {it}, or request {gpus}"
+    LOCAL_DATA = "{it} is {value}, and the data parallel size is {limit}. Lower {it}"
+    HEADS = (
+        "{model} has {value} attention heads, which {limit} does not divide. Set {it} to {sizes}"
+    )
+    KV_HEADS = "{model} has {value} KV heads, which {limit} does not divide. Set {it} to {sizes}"
     VOCABULARY = (
         "{model} has a padded vocabulary of {value:,}, which {limit} does not divide. "
-        "Set it to {sizes}"
+        "Set {it} to {sizes}"
     )
-    FP8_BLOCK = "{limit} does not divide {value:,} columns of {model} into FP8 blocks. Lower it"
+    FP8_BLOCK = "{limit} does not divide {value:,} columns of {model} into FP8 blocks. Lower {it}"
     EXPERTS = "{model} has no experts to divide. Remove the argument"
-    DECODE_CONTEXT = "is {value}, and {model} with a tensor parallel size of {limit} needs 1"
-    STAGES = "is {value}, and {stages} numbers that sum up to {limit} are needed"
-    LENGTH_OF_MODEL = "is {value:,}, and the longest of {model} is {limit:,}. Lower it"
-    BATCH = "is {value:,}, and it must not be below {least}, {limit:,}. Raise it"
-    DTYPE_OF_GPU = "is bfloat16, which {gpu} does not support. Set it to float16"
-    DTYPE_OF_MODEL = "is float16, in which {model} is not stable. Set it to bfloat16"
-    UTILIZATION = "is {value}, and CUDA leaves less of a GPU free. Set it to 0.95 or less"
-    PARTITIONS = "is {value}, and NCCL does not connect partitions of a GPU. Set it to 1"
-    EXECUTOR = "is ray, and several nodes need mp. Set it to mp"
-    NODES = "is {value}, which the number of nodes, {limit}, does not divide"
-    PODS = "is {value}, and the workload has {limit} pods. Set both to the same number"
-    ONE_PROCESS = "is 1, and --multi_gpu needs at least 2. Remove --multi_gpu"
+    DECODE_CONTEXT = "{it} is {value}, and {model} with a tensor parallel size of {limit} needs 1"
+    STAGES = "{it} is {value}, and {stages} numbers that sum up to {limit} are needed"
+    LENGTH_OF_MODEL = "{it} is {value:,}, and the longest of {model} is {limit:,}. Lower {it}"
+    BATCH = "{it} is {value:,}, and it must not be below {least}, {limit:,}. Raise {it}"
+    DTYPE_OF_GPU = "{it} is bfloat16, which {gpu} does not support. Set {it} to float16"
+    DTYPE_OF_MODEL = "{it} is float16, in which {model} is not stable. Set {it} to bfloat16"
+    UTILIZATION = "{it} is {value}, and CUDA leaves less of a GPU free. Set {it} to 0.95 or less"
+    PARTITIONS = "{it} is {value}, and NCCL does not connect partitions of a GPU. Set {it} to 1"
+    EXECUTOR = "{it} is ray, and several nodes need mp. Set {it} to mp"
+    NODES = "{it} is {value}, which the number of nodes, {limit}, does not divide"
+    PODS = "{it} is {value}, and the workload has {limit} pods. Set both to the same number"
+    ONE_PROCESS = "{it} is 1, and --multi_gpu needs at least 2. Remove --multi_gpu"
     WEIGHTS = (
         "{model} in {dtype} has {total:.1f} GiB of weights: {value:.1f} GiB on {on}, "
         "which {have} {limit:.1f}"
@@ -72,15 +74,16 @@ class Cause(Enum):
     )
     REQUEST = (
         "a request of {length:,} tokens needs {value:.1f} GiB of KV cache on {on}, and "
-        "next to the weights of {model} at most {limit:.1f} GiB are left"
+        "next to the weights of {model} at most {limit:.1f} GiB are left. "
+        "Set --max-model-len to less than {most:,}"
     )
     NEAR_LIMIT = (
         "{model} in {dtype} may need {value:.1f} GiB on {on}, and the server may use "
         "{limit:.1f} GiB"
     )
     SAMPLER = (
-        "is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it. "
-        "Set it to 0.9"
+        "{it} is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it. "
+        "Set {it} to 0.9"
     )
 
 
@@ -100,9 +103,14 @@ class Reason:
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further values of the sentence, by name."""
 
-    def message(self, ways: Iterable[str] = ()) -> str:
-        """Return the sentence, with ways to fix it that the caller knows."""
+    def sentences(self, it: str = "") -> tuple[str, str]:
+        """Return what is invalid, and how to fix it, if that is known.
+
+        Args:
+            it: The argument as the user knows it; by default, its field.
+        """
         values: dict[str, Any] = {
+            "it": it or self.path or "the argument",
             "value": self.value,
             "limit": self.limit,
             "model": "the model",
@@ -114,19 +122,19 @@ class Reason:
             gpus = number(values["gpus"], values["gpu"])
             values["on"] = gpus if values["gpus"] == 1 else f"each of {gpus}"
             values["have"] = verb(values["gpus"], "has", "have")
+            values["most"] = int(values.get("length", 0) * self.limit / self.value)
         elif self.cause in (Cause.HEADS, Cause.KV_HEADS, Cause.VOCABULARY):
             sizes = [size for size in (1, 2, 4, 8, 16) if self.value % size == 0]
             values["sizes"] = alternatives(sizes)
         elif self.cause in (Cause.GPUS, Cause.IDLE_GPUS):
             values["gpus"] = number(self.value, "GPU")
+            values["limit"] = f"{self.limit} {verb(self.limit, 'is', 'are')}"
         elif isinstance(self.value, Fraction):
             values["value"] = f"{float(self.value):g}"
         elif isinstance(self.value, str):
             values["value"] = shown(self.value).strip("'")
-        where = f"{self.path}: " if self.path else ""
-        remedies = [*ways]
-        remedy = f" Use {alternatives(remedies)}." if remedies else ""
-        return f"{where}{self.cause.value.format(**values)}.{remedy}"
+        fault, _, remedy = self.cause.value.partition(". ")
+        return fault.format(**values), remedy.format(**values)
 
 
 def refused(cause: Cause, value: Any, limit: Any, path: str = "", **details: Any) -> Reason:

@@ -120,6 +120,7 @@ def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
     path = serving.paths.get("tensor", "")
     if facts.heads and facts.heads % tensor:
         yield refused(Cause.HEADS, facts.heads, tensor, path, model=name)
+        return
     kv_heads = facts.kv_heads or tensor
     if facts.attention in ("full", "sliding") and max(kv_heads, tensor) % min(kv_heads, tensor):
         yield refused(Cause.KV_HEADS, kv_heads, tensor, path, model=name)
@@ -185,6 +186,7 @@ def check_launch(launch: Launch, *, gpus: int, pods: int | None = 1) -> list[Rea
         reasons.append(warning(cause, per_node, gpus, path, sizes=sizes))
     if launch.nodes is not None and pods is not None:
         fewest, most = launch.nodes
-        if not fewest <= pods <= most:
+        # Pods with one node each train separately.
+        if most > 1 and not fewest <= pods <= most:
             reasons.append(warning(Cause.PODS, fewest if pods < fewest else most, pods, path))
     return reasons

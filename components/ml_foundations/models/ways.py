@@ -54,13 +54,20 @@ def ways(
         serving: Further arguments of vLLM.
     """
     serving = replace(serving, max_length=context)
-    candidates = [
-        way for machine in machines for way in _of_machine(facts, machine, serving, region)
-    ]
-    enough = [way for way in candidates if way.requests >= requests]
+    on_gpus: dict[str, list[Way]] = {}
+    fitting: list[Way] = []
+    for machine in machines:
+        if machine.gpu is None or machine.has_part_of_gpu:
+            continue
+        if machine.gpu not in on_gpus:
+            on_gpus[machine.gpu] = [*_on_gpu(facts, machine.gpu, serving)]
+        price = machine.price(region)
+        for way in on_gpus[machine.gpu]:
+            if way.tensor <= machine.gpu_count and way.requests >= requests:
+                fitting.append(replace(way, machine=machine.name, usd_per_hour=price))
     # Machines whose prices are not known are last.
     return sorted(
-        enough,
+        fitting,
         key=lambda way: (
             way.usd_per_hour is None,
             way.usd_per_hour or 0,
@@ -71,26 +78,22 @@ def ways(
     )
 
 
-def _of_machine(
-    facts: ModelFacts, machine: MachineType, serving: Serving, region: str
-) -> Iterator[Way]:
-    if machine.gpu is None:
-        return
-    memory = GpuMemory.of(Accelerator((GPUS[machine.gpu],)))
+def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
+    memory = GpuMemory.of(Accelerator((GPUS[gpu],)))
     for scheme in ("",) if facts.quantization else ("", "fp8"):
         for size in (1, 2, 4, 8, 16):
             given = replace(serving, tensor=size, quantization=scheme or serving.quantization)
-            faults = check_sizes(given, facts, gpus=machine.gpu_count)
+            faults = check_sizes(given, facts, gpus=size)
             verdict = check_memory(given, facts, memory)
             is_refused = any(fault.severity is Severity.REFUSED for fault in faults)
             if is_refused or verdict.severity or not verdict.requests or not verdict.cache:
                 continue
             yield Way(
-                machine=machine.name,
-                gpu=machine.gpu,
+                machine="",
+                gpu=gpu,
                 tensor=size,
                 quantization=scheme,
                 cache_gib=verdict.cache.low / GIB,
                 requests=int(verdict.requests.low),
-                usd_per_hour=machine.price(region),
+                usd_per_hour=None,
             )
