@@ -13,6 +13,7 @@ from ml_foundations.planning.rules import (
     group_services,
     inference_gateways,
     kueue,
+    model_servers,
     namespaces,
     network_policies,
     networks,
@@ -25,7 +26,7 @@ from ml_foundations.planning.rules import (
 )
 from ml_foundations.planning.rules.rule import Description, Rule
 
-OF_WORKLOADS: tuple[Rule, ...] = (values.impossible_values,)
+OF_WORKLOADS: tuple[Rule, ...] = (values.impossible_values, model_servers.model_servers)
 """Rules whose findings are of the workload that they are about, and count for its verdict."""
 OF_THE_STACK: tuple[Rule, ...] = (
     objects.own_logs,

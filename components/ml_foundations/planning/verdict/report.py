@@ -69,7 +69,7 @@ def as_text(verdicts: Verdicts) -> str:
     for item in verdicts.workloads:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
         lines += [f"  {sentence(finding, item.workload)}" for finding in item.reasons]
-        lines += [f"  warning: {sentence(finding, item.workload)}" for finding in item.warnings]
+        lines += [f"  {_marked(finding, item.workload)}" for finding in item.warnings]
         if item.gpus and item.verdict is not Verdict.CANNOT_FIT:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
@@ -166,8 +166,12 @@ def _number(amount: Decimal | None) -> float | None:
 
 def of_stack(finding: Finding) -> str:
     """Return a finding that is about no workload as text, with a mark if it has to change."""
+    return _marked(finding)
+
+
+def _marked(finding: Finding, workload: Workload | None = None) -> str:
     mark = "" if finding.severity is Severity.INFO else f"{finding.severity}: "
-    return f"{mark}{sentence(finding)}"
+    return f"{mark}{sentence(finding, workload)}"
 
 
 def sentence(finding: Finding, workload: Workload | None = None) -> str:

@@ -1,0 +1,198 @@
+"""Programs that cannot use their GPUs as their arguments say, in every kind of workload."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.planning import UNKNOWN, Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.factories import (
+    Manifest,
+    container,
+    deployment,
+    job,
+    namespaced,
+    pool,
+    template,
+    webhook,
+)
+
+ACCELERATOR = "cloud.google.com/gke-accelerator"
+L4 = pool("l4", 9, {ACCELERATOR: "nvidia-l4"}, gpu=8)
+H100 = pool("h100", 9, {ACCELERATOR: "nvidia-h100-80gb"}, gpu=8)
+VLLM = "vllm/vllm-openai:v0.31.0"
+LLAMA = "--model=meta-llama/Llama-3.3-70B-Instruct"
+QWEN = "--model=Qwen/Qwen3-8B"
+RULES = ("server-arguments", "model-memory", "model-capacity")
+
+
+def program(args: str = "", gpus: int = 1, image: str = VLLM, **fields: Any) -> Manifest:
+    return {**container(gpu=gpus), "image": image, "args": args.split(), **fields}
+
+
+def server(args: str, gpus: int = 1, replicas: int = 1, **spec: Any) -> Manifest:
+    return deployment("llm", replicas, template(containers=[program(args, gpus)], **spec))
+
+
+def trainer(command: str, gpus: int = 8) -> Manifest:
+    return template(containers=[program("", gpus, "pytorch", command=command.split())])
+
+
+def of_programs(verdicts: Verdicts) -> list[tuple[str, str]]:
+    """Return the rules and severities of the findings on programs."""
+    return [(item.rule, str(item.severity)) for item in verdicts.findings if item.rule in RULES]
+
+
+def judged(*objects: Manifest) -> Verdicts:
+    return judge_documents([*objects])
+
+
+ARGUMENTS, MEMORY = ("server-arguments", "error"), ("model-memory", "error")
+WARNED, CAPACITY = ("server-arguments", "warning"), ("model-capacity", "info")
+MAY_NOT_FIT = ("model-memory", "warning")
+
+
+@pytest.mark.parametrize(
+    ("args", "gpus", "nodes", "expected"),
+    [
+        pytest.param(f"{QWEN} -tp 8", 1, [H100], [ARGUMENTS], id="TP 8 on one GPU"),
+        pytest.param(f"{QWEN} -tp 4", 2, [H100], [ARGUMENTS], id="TP 4 on two GPUs"),
+        pytest.param(f"{QWEN} -tp 3", 3, [H100], [ARGUMENTS], id="heads that TP does not divide"),
+        pytest.param(f"{QWEN} -tp 2 -dp 2", 2, [H100], [ARGUMENTS], id="replicas without GPUs"),
+        pytest.param(QWEN, 2, [H100], [WARNED, CAPACITY], id="an idle GPU"),
+        pytest.param(f"{LLAMA} -tp 2", 2, [L4], [MEMORY], id="weights beyond memory"),
+        pytest.param(f"{LLAMA} -tp 2", 2, [H100], [MEMORY], id="a request beyond memory"),
+        pytest.param(f"{LLAMA} -tp 4", 4, [H100], [CAPACITY], id="fits"),
+        pytest.param(f"{LLAMA} -tp 4", 4, [H100, L4], [CAPACITY, MAY_NOT_FIT], id="fits one pool"),
+        pytest.param(f"{QWEN} --max-model-len 36k", 1, [L4], [MAY_NOT_FIT, CAPACITY], id="near"),
+        pytest.param("--model=/models/mine", 1, [L4], [CAPACITY], id="a model that is not known"),
+        pytest.param(f"{QWEN} --new-flag", 1, [L4], [CAPACITY], id="an argument that is not known"),
+        pytest.param(f"{LLAMA} -tp 2", 2, [], [], id="a GPU that is not known"),
+    ],
+)
+def test_servers(
+    args: str, gpus: int, nodes: list[Manifest], expected: list[tuple[str, str]]
+) -> None:
+    verdicts = judged(server(args, gpus), *nodes)
+    assert of_programs(verdicts) == expected
+    if nodes:
+        is_refused = any(severity == "error" for _, severity in expected)
+        assert verdicts.stack is (Verdict.CANNOT_FIT if is_refused else Verdict.FITS)
+
+
+def test_the_messages_name_what_to_change() -> None:
+    verdicts = judged(server(f"{LLAMA} --tensor-parallel-size 2", 2), L4)
+    (finding,) = [item for item in verdicts.findings if item.rule in RULES]
+    assert finding.object == "Deployment team/llm"
+    assert finding.path == "spec.template.spec.containers[0].args[2]"
+    assert finding.message == (
+        "on l4, Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 "
+        "L4s, which have 22.0"
+    )
+    assert finding.remedy.startswith("Use --tensor-parallel-size=8 --quantization=fp8 on g2-")
+
+
+def test_requests_are_counted_for_all_replicas() -> None:
+    verdicts = judged(server(f"{QWEN} --max-model-len=8k", 1, replicas=2), L4)
+    (finding,) = [item for item in verdicts.findings if item.rule == "model-capacity"]
+    assert finding.message.endswith("of 8,000 tokens at once on 1 L4, 2 replicas for 2 to 8")
+
+
+def test_the_selected_gpu_counts_without_nodes() -> None:
+    args = f"{LLAMA} -tp 2"
+    selected = server(args, 2, nodeSelector={ACCELERATOR: "nvidia-l4"})
+    assert of_programs(judged(selected)) == [MEMORY]
+    several = server(args, 2, nodeSelector={ACCELERATOR: "nvidia-l4"})
+    assert of_programs(judged(several, H100)) == [MEMORY]
+
+
+def test_an_image_that_is_not_known_is_not_judged() -> None:
+    pods = template(containers=[program("--tensor-parallel-size=8", 1, "example.com/my-vllm")])
+    assert of_programs(judged(deployment("llm", 1, pods), L4)) == []
+
+
+def test_what_a_webhook_may_change_is_a_warning() -> None:
+    verdicts = judged(server(f"{QWEN} -tp 8"), L4, webhook("pods"))
+    assert of_programs(verdicts) == [WARNED]
+
+
+def test_a_config_map_has_the_arguments() -> None:
+    config = namespaced("v1", "ConfigMap", "config", data={"c.yaml": "tensor-parallel-size: 8"})
+    main = program(f"{QWEN} --config /etc/vllm/c.yaml")
+    main["volumeMounts"] = [{"name": "config", "mountPath": "/etc/vllm"}]
+    volumes = [{"name": "config", "configMap": {"name": "config"}}]
+    llm = deployment("llm", 1, template(containers=[main], volumes=volumes))
+    assert of_programs(judged(llm, config, L4)) == [ARGUMENTS]
+
+
+def group(args: str, size: int) -> Manifest:
+    pods = template(containers=[program(f"{args} --nnodes $(LWS_GROUP_SIZE)", 8)])
+    return namespaced(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "llm",
+        spec={"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": pods}},
+    )
+
+
+def test_groups_have_the_gpus_of_all_their_pods() -> None:
+    args = f"{LLAMA} -tp 8 -pp 2"
+    assert of_programs(judged(group(args, 2), H100)) == [CAPACITY]
+    assert of_programs(judged(group(args, 1), H100)) == [ARGUMENTS]
+
+
+def job_set(command: str) -> Manifest:
+    main = job("t", 2, trainer(command), completions=2)
+    jobs = [{"name": "w", "replicas": 1, "template": {"spec": main["spec"]}}]
+    return namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "t", spec={"replicatedJobs": jobs})
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (job("t", 2, trainer("torchrun --nnodes=2 --nproc-per-node=8 a.py")), []),
+        (job("t", 2, trainer("torchrun --nnodes=2 --nproc-per-node=16 a.py")), [WARNED]),
+        (job("t", 2, trainer("torchrun --nnodes=4 --nproc-per-node=8 a.py")), [WARNED]),
+        (job("t", 2, trainer("torchrun --nproc-per-node=8 a.py")), []),
+        (job("t", 2, trainer("torchrun --nnodes=2:1 --nproc-per-node=8 a.py")), [ARGUMENTS]),
+        (job("t", 2, trainer("python a.py")), []),
+        (job_set("torchrun --nnodes=2 --nproc-per-node=8 a.py"), []),
+        (job_set("torchrun --nnodes=4 --nproc-per-node=8 a.py"), [WARNED]),
+    ],
+)
+def test_launchers(workload: Manifest, expected: list[tuple[str, str]]) -> None:
+    assert of_programs(judged(workload, H100)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [("", []), (" --nproc-per-node=16", [WARNED])],
+)
+def test_train_jobs(arguments: str, expected: list[tuple[str, str]]) -> None:
+    """Their controller sets the sizes that the command does not."""
+    label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    pods = trainer(f"torchrun{arguments} a.py")
+    pods["spec"]["containers"][0]["name"] = "node"
+    spec = {"template": {"spec": {"restartPolicy": "Never", **pods["spec"]}}}
+    jobs = [{"name": "node", "template": {"metadata": {"labels": label}, "spec": spec}}]
+    version = "trainer.kubeflow.org/v1alpha1"
+    policy = {"numNodes": 2, "torch": {"numProcPerNode": "auto"}}
+    runtime = namespaced(
+        version,
+        "TrainingRuntime",
+        "torch",
+        spec={"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}},
+    )
+    reference = {"kind": "TrainingRuntime", "name": "torch"}
+    train = namespaced(version, "TrainJob", "t", spec={"runtimeRef": reference})
+    verdicts = judged(train, runtime, H100)
+    assert of_programs(verdicts) == expected
+    paths = {item.path for item in verdicts.findings if item.rule in RULES}
+    assert all(path.endswith("of TrainingRuntime torch") for path in paths)
+
+
+def test_unknown_values_are_not_judged() -> None:
+    main = {**program(QWEN), "args": UNKNOWN}
+    verdicts = judged(deployment("llm", 1, template(containers=[main])), L4)
+    assert of_programs(verdicts) == [CAPACITY]
