@@ -1,5 +1,7 @@
 """Programs that cannot use their GPUs as their arguments say, in every kind of workload."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +107,43 @@ def test_the_selected_gpu_counts_without_nodes() -> None:
     assert of_programs(judged(selected)) == [MEMORY]
     several = server(args, 2, nodeSelector={ACCELERATOR: "nvidia-l4"})
     assert of_programs(judged(several, H100)) == [MEMORY]
+
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 80,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("models/mine", [MEMORY]),
+        ("models/none", [MAY_NOT_FIT]),
+        ("/models/mine", [MAY_NOT_FIT]),
+        ("models/../models/mine", [MAY_NOT_FIT]),
+    ],
+)
+def test_a_folder_has_the_facts_about_a_model(
+    folder: str,
+    expected: list[tuple[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "models" / "mine" / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    llm = server("--model=/models/mine -tp 4", 4)
+    llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model-folder": folder}
+    assert of_programs(judged(llm, L4)) == expected
 
 
 def test_an_image_that_is_not_known_is_not_judged() -> None:

@@ -131,6 +131,8 @@ INFERENCE_GATEWAY = "ml-foundations/inference-gateway"
 
 TRAIN_JOB_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """The label of a Job in a runtime with its part in a TrainJob (trainer v2.2.1, pkg/constants)."""
+MODEL_FOLDER = "ml-foundations/model-folder"
+"""Annotation of pods that serve or train a model: the folder of its config.json."""
 MADE_FROM = "ml-foundations/made-from"
 """Annotation of an object, in planning alone, with the kind that a controller makes it of."""
 UNRESOLVED = "ml-foundations/unresolved"

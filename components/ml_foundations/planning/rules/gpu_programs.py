@@ -15,6 +15,7 @@ from ml_foundations.catalog.machine_types import (
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, millis
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.selectors import wanted_values
 from ml_foundations.kubernetes.words import alternatives, names, number
 from ml_foundations.models.facts import MODELS, ModelFacts
@@ -165,6 +166,15 @@ def _of_server(
     container: _Container, serving: Serving, nodes: Sequence[NodeClass]
 ) -> Iterator[Finding]:
     facts = MODELS.get(serving.model or "")
+    if folder := annotations_of(container.pods.template).get(labels.MODEL_FOLDER):
+        try:
+            facts = _facts_from(folder)
+        except ReadError as fault:
+            path = f"{container.pods.path.removesuffix('.spec')}.metadata.annotations"
+            message = f"the facts about its model cannot be read: {fault}"
+            remedy = f"Correct {labels.MODEL_FOLDER}."
+            yield warning("model-memory", str(container.workload), path, message, remedy)
+            return
     candidates = _candidates(container, nodes)
     is_partition = any(gpu and gpu.is_partition for gpu in candidates)
     pods = _together(container)
@@ -174,6 +184,18 @@ def _of_server(
         yield container.finding("server-arguments", reason, "--tensor-parallel-size")
     if not any(reason.severity is Severity.REFUSED for reason in (*refused, *sizes)):
         yield from _of_memory(container, serving, facts, candidates)
+
+
+def _facts_from(folder: Any) -> ModelFacts:
+    """Return the facts in a folder of the project.
+
+    Raises:
+        ReadError: The files cannot be read, or are outside of the project.
+    """
+    # Manifests of others must not name files elsewhere.
+    if not isinstance(folder, str) or folder.startswith("/") or ".." in folder.split("/"):
+        raise ReadError(f"{folder!r:.200} is not a folder below the current one")
+    return ModelFacts.from_folder(folder)
 
 
 def _of_memory(
@@ -203,10 +225,12 @@ def _of_memory(
         if gpu is not ranked[0]:
             continue
         message = f"its memory is not judged: {'; '.join(unknown)}" if unknown else ""
+        remedy = "" if facts else f"Name the folder of its config.json: {labels.MODEL_FOLDER}."
         if best.requests and best.requests.high and best.severity is not Severity.REFUSED:
             message = _capacity(container, gpu, best)
         if message:
-            yield info("model-capacity", str(container.workload), container.path, message, "")
+            about = str(container.workload)
+            yield info("model-capacity", about, container.path, message, remedy)
 
 
 def _is_refused(reason: Reason) -> bool:
