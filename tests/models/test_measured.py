@@ -17,10 +17,13 @@ from ml_foundations.models.serving import Serving, read_container
 from ml_foundations.models.sizes import check_sizes
 from ml_foundations.models.weights import stage_layers
 
+from tests.support.checkout import CHECKOUT
+
 Row = dict[str, str]
 ROWS: dict[str, Row] = {
     row["row"]: row for row in csv.DictReader(Path(__file__).with_name("measured.csv").open())
 }
+PAGE = CHECKOUT / "docs" / "model-memory.md"
 DERIVED = {
     "redhatai/llama-3.3-70b-instruct-fp8-dynamic": ("meta-llama/Llama-3.3-70B-Instruct", "fp8"),
     "redhatai/llama-3.3-70b-instruct-quantized.w8a8": ("meta-llama/Llama-3.3-70B-Instruct", "int8"),
@@ -197,3 +200,30 @@ def test_each_refused_row_is_refused_or_warned_of_or_not_decidable(name: str) ->
         assert Severity.REFUSED not in reasons
     else:
         assert Severity.REFUSED in reasons
+
+
+def answer(name: str) -> str:
+    """Return in words what the proof says about a row."""
+    if name in NOT_DECIDABLE:
+        return f"not decidable: {NOT_DECIDABLE[name]}"
+    verdict, sizes = judged(ROWS[name])
+    reasons = {reason.severity: reason for reason in (*sizes, *verdict.reasons)}
+    if Severity.REFUSED in reasons or Severity.WARNING in reasons:
+        severity = Severity.REFUSED if Severity.REFUSED in reasons else Severity.WARNING
+        word = "refused" if severity is Severity.REFUSED else "warned"
+        return f"{word}: {reasons[severity].cause.name.lower().replace('_', ' ')}"
+    if Severity.UNDETERMINED in reasons:
+        return f"not decidable: {reasons[Severity.UNDETERMINED].sentences()[0]}"
+    return "fits"
+
+
+def test_the_page_shows_each_row() -> None:
+    lines = ["| row | engine | model | GPU | TP, PP | length | measured | proof |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for name, row in ROWS.items():
+        engine = f"{row['engine']} {row['version']}"
+        sizes = f"{row['tp'] or '?'}, {row['pp'] or '?'}"
+        outcome = "ran" if row["outcome"] == "ok" else row["outcome"]
+        cells = (name, engine, row["model"], row["gpu"], sizes, row["max_model_len"], outcome)
+        lines.append(f"| {' | '.join(cells)} | {answer(name)} |")
+    assert "\n".join(lines) in PAGE.read_text(), "\n".join(lines)

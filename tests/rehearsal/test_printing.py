@@ -202,7 +202,7 @@ PRINTED_BY = {"print", "log", "report_violation", "sys.exit", "pulumi.RunError"}
 PRINTED_BY |= {f"pulumi.log.{level}" for level in ("debug", "info", "warn", "error")}
 """Functions whose first argument leaves as text."""
 FOR_PROGRAMS = {
-    *("json.dumps", "result.to_json", "plan", "main", "tell"),
+    *("json.dumps", "result.to_json", "plan", "model", "main", "tell"),
     *("environment.dead_shell", "environment.shell_exports", "environment.kubeconfigs"),
 }
 """Functions whose result a program reads, or that return a status."""

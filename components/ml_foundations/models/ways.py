@@ -22,6 +22,7 @@ class Way:
 
     machine: str
     gpu: str
+    gpu_count: int
     tensor: int
     """GPUs that the server uses."""
     quantization: str
@@ -64,18 +65,24 @@ def ways(
         price = machine.price(region)
         for way in on_gpus[machine.gpu]:
             if way.tensor <= machine.gpu_count and way.requests >= requests:
-                fitting.append(replace(way, machine=machine.name, usd_per_hour=price))
+                count = machine.gpu_count
+                priced = replace(way, machine=machine.name, gpu_count=count, usd_per_hour=price)
+                fitting.append(priced)
     # Machines whose prices are not known are last.
-    return sorted(
-        fitting,
+    fitting.sort(
         key=lambda way: (
             way.usd_per_hour is None,
             way.usd_per_hour or 0,
             way.quantization,
-            way.tensor,
+            -way.tensor,
             way.machine,
-        ),
+        )
     )
+    # Of the same GPUs, the cheapest machine counts, with all of them.
+    best: dict[tuple[str, int, str], Way] = {}
+    for way in fitting:
+        best.setdefault((way.gpu, way.gpu_count, way.quantization), way)
+    return [*best.values()]
 
 
 def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
@@ -86,11 +93,16 @@ def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
             faults = check_sizes(given, facts, gpus=size)
             verdict = check_memory(given, facts, memory)
             is_refused = any(fault.severity is Severity.REFUSED for fault in faults)
+            if scheme:
+                # Before it quantizes them, the server loads the weights as they are.
+                whole = check_memory(replace(given, quantization=None), facts, memory).weights
+                is_refused |= not whole or not memory.low or whole.low > memory.low * GIB
             if is_refused or verdict.severity or not verdict.requests or not verdict.cache:
                 continue
             yield Way(
                 machine="",
                 gpu=gpu,
+                gpu_count=0,
                 tensor=size,
                 quantization=scheme,
                 cache_gib=verdict.cache.low / GIB,

@@ -51,6 +51,10 @@ def _run() -> None:
         from ml_foundations.planning.__main__ import main as plan
 
         sys.exit(plan(words[1:], prog="ml-foundations plan"))
+    if words[:1] == ["model"]:
+        from ml_foundations.models.__main__ import main as model
+
+        sys.exit(model(words[1:], prog="ml-foundations model"))
     args = _parse(words)
     if (args.command == "up" and sys.platform != "linux") or sys.platform == "win32":
         sys.exit(_NOT_LINUX)
@@ -206,6 +210,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         "--arch", choices=["amd64", "arm64"], help="the architecture (default: this machine's)"
     )
     commands.add_parser("plan", help="judge whether the workloads in YAML files fit")
+    commands.add_parser("model", help="print the ways to serve a model, cheapest first")
     return parser, dict(commands.choices)
 
 

@@ -293,7 +293,7 @@ def _candidates(container: _Container, nodes: Sequence[NodeClass]) -> _Candidate
 
 
 def _selected(spec: Manifest) -> _Candidates:
-    """Return the GPUs of which a pod selects one by the labels of nodes."""
+    """Return the GPUs that a pod selects by the labels of nodes, as alternatives."""
     keys = (labels.GKE_PARTITION_SIZE, labels.GKE_SHARING_STRATEGY)
     further = {key: next(iter(wanted_values(spec, key)), None) for key in keys}
     candidates: dict[GpuMemory | None, list[str]] = {}
