@@ -146,6 +146,47 @@ def test_a_folder_has_the_facts_about_a_model(
     assert of_programs(judged(llm, L4)) == expected
 
 
+TAINTED = pool(
+    "reserved",
+    9,
+    {ACCELERATOR: "nvidia-h100-80gb"},
+    [{"key": "team", "value": "a", "effect": "NoSchedule"}],
+    gpu=8,
+)
+PART = pool(
+    "part",
+    9,
+    {
+        ACCELERATOR: "nvidia-rtx-pro-6000",
+        "node.kubernetes.io/instance-type": "g4-standard-12",
+    },
+    gpu=1,
+)
+IN_QUEUE = {"kueue.x-k8s.io/queue-name": "training"}
+
+
+def test_only_nodes_that_accept_the_pods_count() -> None:
+    llm = server(f"{LLAMA} -tp 4", 4)
+    assert of_programs(judged(llm, L4, TAINTED)) == [MEMORY]
+    # The flavors of a queue may have tolerations.
+    llm["metadata"]["labels"] = IN_QUEUE
+    assert of_programs(judged(llm, L4, TAINTED)) == [CAPACITY, MAY_NOT_FIT]
+
+
+def test_the_memory_of_a_part_of_a_gpu_is_not_known() -> None:
+    assert of_programs(judged(server(f"{LLAMA} --max-model-len=8k"), PART)) == []
+
+
+def test_containers_without_gpus_are_not_judged() -> None:
+    assert of_programs(judged(server(f"{QWEN} -tp 8", 0), L4)) == []
+
+
+def test_pods_with_values_that_are_not_known_may_run_anywhere() -> None:
+    toleration = {"key": "team", "value": UNKNOWN, "effect": "NoSchedule"}
+    llm = server(f"{LLAMA} -tp 4", 4, tolerations=[toleration])
+    assert of_programs(judged(llm, L4, TAINTED)) == []
+
+
 def test_an_image_that_is_not_known_is_not_judged() -> None:
     pods = template(containers=[program("--tensor-parallel-size=8", 1, "example.com/my-vllm")])
     assert of_programs(judged(deployment("llm", 1, pods), L4)) == []
@@ -181,9 +222,9 @@ def test_groups_have_the_gpus_of_all_their_pods() -> None:
     assert of_programs(judged(group(args, 1), H100)) == [ARGUMENTS]
 
 
-def job_set(command: str) -> Manifest:
+def job_set(command: str, replicas: int = 1) -> Manifest:
     main = job("t", 2, trainer(command), completions=2)
-    jobs = [{"name": "w", "replicas": 1, "template": {"spec": main["spec"]}}]
+    jobs = [{"name": "w", "replicas": replicas, "template": {"spec": main["spec"]}}]
     return namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "t", spec={"replicatedJobs": jobs})
 
 
@@ -198,6 +239,7 @@ def job_set(command: str) -> Manifest:
         (job("t", 2, trainer("python a.py")), []),
         (job_set("torchrun --nnodes=2 --nproc-per-node=8 a.py"), []),
         (job_set("torchrun --nnodes=4 --nproc-per-node=8 a.py"), [WARNED]),
+        (job_set("torchrun --nnodes=2 --nproc-per-node=8 a.py", 2), []),
     ],
 )
 def test_launchers(workload: Manifest, expected: list[tuple[str, str]]) -> None:
