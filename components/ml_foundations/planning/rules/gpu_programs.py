@@ -273,7 +273,7 @@ def _candidates(container: _Container, nodes: Sequence[NodeClass]) -> _Candidate
     """Return the GPUs of the nodes where the pods can be placed, or those that they select."""
     spec = admitted(container.pods.spec, ())
     selected = _selected(spec)
-    if container.workload.unknown or (not selected and wanted_values(spec, labels.COMPUTE_CLASS)):
+    if not selected and wanted_values(spec, labels.COMPUTE_CLASS):
         return {None: []}
     # A queue's flavor may have further tolerations.
     ignored = ("taint",) if container.workload.queue else ()
