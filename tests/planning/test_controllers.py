@@ -172,6 +172,7 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"envFrom": [{"secretRef": {}}]}}, "containers[1].envFrom[0].secretRef.name"),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"volumeMounts": [{"name": "x", "mountPath": "/x"}]}}, "volumeMounts[0].name"),
     ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}}]}, "the Job x"),
+    ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b c"}}}}}]}, "runtimePatches[0].trainingRuntimeSpec.template.metadata.labels must"),
     ("TrainingRuntime", {"spec.mlPolicy.mpi": {}}, "Only one of the policy"),
     ("TrainingRuntime", {"spec.template.spec.replicatedJobs.0.replicas": 2}, "replicas must be 1"),
     ("TrainingRuntime", {"spec.template.spec.replicatedJobs.0.template.spec.template.spec.containers.0.name": "x"}, "the name node"),

@@ -20,7 +20,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import shown
-from ml_foundations.planning.api_server import definitions
+from ml_foundations.planning.api_server import constraints, definitions
 from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model import workloads
@@ -43,6 +43,7 @@ _RESERVED: Mapping[str, frozenset[str]] = {
     ),
 }
 """The variables that Trainer sets itself, by policy (pkg/constants/constants.go)."""
+_LABELS = constraints.parse("labels")
 _TORCHTUNE = ["tune", "run"]
 _SEVERAL_NODES = "llama3.3-70b"
 _MODELS = ("llama3.2-1b", "llama3.2-3b", _SEVERAL_NODES, "qwen2.5-1.5b")
@@ -165,6 +166,11 @@ def _of_patches(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
         manager = patch.get("manager")
         if manager is not UNKNOWN and not DOMAIN_PATH.matches(str(manager)):
             yield Note(f"{path}.manager", "must be a name with a domain, such as example.com/me")
+        # Trainer gives them to the JobSet, which the API server then refuses.
+        of_job_set = section(patch, "trainingRuntimeSpec", "template", "metadata").get("labels")
+        if not _LABELS.is_met(of_job_set or {}):
+            field = f"{path}.trainingRuntimeSpec.template.metadata.labels"
+            yield Note(field, f"must {_LABELS.requirement}")
         spec = section(patch, "trainingRuntimeSpec", "template", "spec")
         for job in mappings(spec, "replicatedJobs"):
             name = text_of(job, "name")
