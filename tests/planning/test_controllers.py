@@ -95,6 +95,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("RayCluster", {"spec.autoscalerOptions": {"envFrom": [{"secretRef": {}}], "securityContext": {"seccompProfile": {"type": "x"}}}}),
     ("RayCluster", {"spec.enableInTreeAutoscaling": True, "spec.autoscalerOptions": {"volumeMounts": [{"name": "ray-logs", "mountPath": "/x"}]}}),
     ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "time": "2026-01-01T00:00:00Z"}]}),
+    ("RayCluster", {"spec.headGroupSpec.headService": {"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}}),
     # Trainer copies no claims.
     ("TrainJob", {"spec.trainer.resourcesPerNode": {"requests": {"cpu": 1}, "claims": [{"name": "x"}]}}),
     ("TrainJob", {"spec.trainer.resourcesPerNode": {"claims": [{"name": "x"}]}}),
@@ -138,6 +139,7 @@ OF_CLUSTERS: list[tuple[dict[str, Any], str]] = [
     ({"managedBy": "me"}, "managedBy"),
     ({"headGroupSpec.template.metadata": {"name": "example.com/a"}}, "headGroupSpec.template.metadata.name"),
     ({"headGroupSpec.template.metadata": {"finalizers": ["orphan", "foregroundDeletion"]}}, "template.metadata.finalizers must"),
+    ({"headGroupSpec.headService": {"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "headService.spec.loadBalancerSourceRanges must"),
     ({"headGroupSpec.headService": {"metadata": {"finalizers": ["a"]}}}, "headService.metadata.finalizers[0]"),
 ]  # fmt: skip
 OF_KINDS: list[tuple[str, dict[str, Any], str]] = [

@@ -35,7 +35,7 @@ from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL
 from ml_foundations.planning.api_server.trainer_webhooks import RUNTIMES, of_runtime
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
-from ml_foundations.planning.input.field_catalog import Gap, Note
+from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
@@ -114,11 +114,36 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
     if definitions.is_defined(manifest):
         notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]
         notes += of_runtime(manifest) if kind in RUNTIMES else ()
+        notes += _of_head_service(manifest) if kind in _RAY_CLUSTERS else ()
         most = MOST_CHARACTERS.get(kind, sys.maxsize)
         if isinstance(name, str) and len(name) > most:
             problem = f"must have at most {most} characters, not {len(name)}"
             notes.append(Note("metadata.name", problem))
     return notes
+
+
+_RAY_CLUSTERS = {
+    "RayCluster": ("spec",),
+    "RayJob": ("spec", "rayClusterSpec"),
+    "RayService": ("spec", "rayClusterConfig"),
+}
+"""The RayClusters in objects of Ray."""
+
+
+def _of_head_service(manifest: Manifest) -> list[Note]:
+    """Return what the API server refuses about the Service that KubeRay makes for a head.
+
+    KubeRay sets its type and selector, and adds ports (v1.6.2, service.go BuildServiceForHeadPod).
+    """
+    head = section(manifest, *_RAY_CLUSTERS[manifest["kind"]], "headGroupSpec")
+    given = section(head, "headService", "spec")
+    if not given:
+        return []
+    type_ = given.get("type") or head.get("serviceType") or "ClusterIP"
+    ports = given.get("ports") or [{"port": 6379}]
+    spec = {**given, "type": type_, "ports": ports, "selector": {}}
+    path = ".".join((*_RAY_CLUSTERS[manifest["kind"]], "headGroupSpec.headService.spec"))
+    return notes_below(path, of_object("Service").children["spec"].violations(spec))
 
 
 def _injected_amounts(pods: PodSet) -> _Problems:
