@@ -28,7 +28,8 @@ def tree(text: str) -> Any:
 
 def _tokens(text: str) -> list[str]:
     tokens: list[str] = []
-    position, text = 0, text.strip()
+    position = 0
+    text = text.strip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:

@@ -188,7 +188,8 @@ def _place(
     for part in location:
         tagged = [model for model in choices if len(choices) > 1 and model.__name__ == part]
         if tagged:
-            choices, page = tagged, _page(tagged, page)
+            choices = tagged
+            page = _page(tagged, page)
             continue
         fields = choices[0].model_fields if choices and not is_key else {}
         is_key = False

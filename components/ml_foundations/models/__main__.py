@@ -32,7 +32,7 @@ def main(
         return 2
     region = options.zone.rpartition("-")[0] if options.zone.count("-") == 2 else options.zone
     length = options.context or facts.max_length
-    found = ways(
+    fitting = ways(
         facts,
         context=options.context,
         requests=options.requests,
@@ -41,11 +41,11 @@ def main(
     )
     requests = number(options.requests, "request")
     asked = f"{requests} of {length:,} tokens" if length else requests
-    if not found:
+    if not fitting:
         print(printable.line(f"No machine of the catalog surely serves {facts.model} to {asked}."))
         return 1
     print(printable.line(f"{facts.model} with vLLM, for {asked} at once, prices in {region}:"))
-    print(printable.lines(_table(facts, found[:_MOST])))
+    print(printable.lines(_table(facts, fitting[:_MOST])))
     return 0
 
 

@@ -113,7 +113,8 @@ def _words(container: Mapping[str, Any], key: str, env: Mapping[str, str | None]
     values = container.get(key)
     if isinstance(values, list):
         for index, value in enumerate(cast("list[Any]", values)):
-            text, path = _expanded(value, env), f"{key}[{index}]"
+            text = _expanded(value, env)
+            path = f"{key}[{index}]"
             option = _OPTION.match(value) if text is None and isinstance(value, str) else None
             if option:
                 # Only the value is not known.

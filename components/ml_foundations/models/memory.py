@@ -66,16 +66,19 @@ class GpuMemory:
     @classmethod
     def of(cls, gpu: Accelerator) -> GpuMemory:
         """Return the memory of a GPU in the catalog."""
-        model, partition = gpu.models[0], gpu.partition
+        model = gpu.models[0]
+        partition = gpu.partition
         name = model.accelerator_type.removeprefix("nvidia-").removeprefix("tesla-").upper()
         # The GB of a name as GiB are above what CUDA reports for every GPU and partition.
-        low, high = model.cuda_gib_low, model.cuda_gib_high
+        low = model.cuda_gib_low
+        high = model.cuda_gib_high
         if high is None:
             # The GB of a declared model are rounded down.
             high = max(Fraction(model.memory_gb), Fraction(model.memory_label_mib or 0, 1024))
         if partition is not None:
             named = Fraction(partition.partition(".")[2].partition("gb")[0])
-            low, high = None, model.mig_gib.get(partition, named)
+            low = None
+            high = model.mig_gib.get(partition, named)
             name = f"{name}-MIG-{partition}"
         return cls(
             name=name,
@@ -122,7 +125,8 @@ def budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
     if serving.engine == "tgi":
         # A variable may give it the tenth that it keeps.
         return (given or Fraction(1)) * Fraction(9, 10), given or Fraction(1)
-    before, since = Fraction(90, 100), Fraction(92, 100)
+    before = Fraction(90, 100)
+    since = Fraction(92, 100)
     if given is not None or serving.release is None:
         return given or before, given or since
     share = before if serving.release < (0, 20, 0) else since
@@ -132,9 +136,11 @@ def budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
 def batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
     """Return the tokens and the sequences of a batch."""
     release = serving.release or (0, 0, 0)
-    tokens, sequences = 2048, 256
+    tokens = 2048
+    sequences = 256
     if gpu.high >= 70 and not gpu.name.startswith("A100"):
-        tokens, sequences = 16384 if gpu.high >= 160 and release >= (0, 31, 0) else 8192, 1024
+        tokens = 16384 if gpu.high >= 160 and release >= (0, 31, 0) else 8192
+        sequences = 1024
     return serving.batched_tokens or tokens, serving.sequences or sequences
 
 
@@ -208,7 +214,8 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
     }
     words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
     check = _Check(serving, facts, gpu, stages, budget, dtype, words)
-    low, total = check.heaviest.low, gpu.high * GIB
+    low = check.heaviest.low
+    total = gpu.high * GIB
     figures: dict[str, Any] = {"weights": check.heaviest, "budget": budget}
     if low > total * (1 + REFUSAL_MARGIN):
         reasons.append(check.exceeds(Cause.WEIGHTS, low, total, "tensor", "model"))
@@ -229,7 +236,8 @@ def _verdict(reasons: Iterable[Reason], **figures: Any) -> MemoryVerdict:
 
 def _of_others(check: _Check) -> Iterator[Reason]:
     """Yield what SGLang and TGI do not meet, which fit their caches to what is left."""
-    heaviest, most = check.heaviest, check.budget.high or Fraction(0)
+    heaviest = check.heaviest
+    most = check.budget.high or Fraction(0)
     if check.serving.engine == "sglang" and heaviest.low > most * (1 + REFUSAL_MARGIN):
         yield check.exceeds(Cause.NO_CACHE, heaviest.low, most, "utilization", "tensor")
     elif heaviest.high is None:
@@ -240,7 +248,9 @@ def _of_others(check: _Check) -> Iterator[Reason]:
 
 def _cache_figures(check: _Check) -> dict[str, Any]:
     """Return the request, its length, and what the cache has for such requests."""
-    serving, facts, heaviest = check.serving, check.facts, check.heaviest
+    serving = check.serving
+    facts = check.facts
+    heaviest = check.heaviest
     length = facts.max_length if serving.max_length in (None, FIT) else serving.max_length
     if length is None or "max_length" in serving.unknown:
         return {}
@@ -267,7 +277,9 @@ def _cache_figures(check: _Check) -> dict[str, Any]:
 
 def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
     """Yield what vLLM does not meet as it sizes its cache."""
-    serving, facts, stages = check.serving, check.facts, check.stages
+    serving = check.serving
+    facts = check.facts
+    stages = check.stages
     most = check.budget.high or Fraction(0)
     tolerance = most * REFUSAL_MARGIN
     is_sized = serving.kv_bytes is not None or "kv_bytes" in serving.unknown
@@ -293,7 +305,8 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
         key=lambda pair: pair[0] - pair[1],
     )
     if serving.kv_bytes:
-        available, tolerance = Fraction(serving.kv_bytes), Fraction(0)
+        available = Fraction(serving.kv_bytes)
+        tolerance = Fraction(0)
     is_certain = not has_blocks and not serving.unknown & {"kv_bytes", "utilization"}
     if is_certain and cache > max(Fraction(0), available) + tolerance:
         length = facts.max_length if serving.max_length is None else serving.max_length

@@ -26,7 +26,8 @@ from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 
 FIT = -1
 """A longest length that the server chooses so that it fits."""
-_FIRST_RELEASE, _LAST_RELEASE = (0, 11, 0), (0, 34, 0)
+_FIRST_RELEASE = (0, 11, 0)
+_LAST_RELEASE = (0, 34, 0)
 """Releases of vLLM whose sources were read: from the first, before the last."""
 _LOADERS = ("auto", "safetensors", "pt", "hf", "fastsafetensors", "mistral", "npcache")
 """Formats that load the files of a checkpoint as they are."""
@@ -194,7 +195,8 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
 def _effect(argument: Argument, given: Given) -> Reason | None:
     """Return why an argument leaves something unknown, or ends the server."""
     value, path = given
-    option, key = f"--{argument.name}", argument.field
+    option = f"--{argument.name}"
+    key = argument.field
     if argument.effect == "read" and value is None:
         return undetermined(Cause.UNKNOWN_VALUE, option, path)
     if argument.effect == "read" and _value(key, value) is None:

@@ -93,7 +93,8 @@ def _of_vllm(serving: Serving, gpus: int, pods: int | None) -> Iterator[Reason]:
 def _on_nodes(
     serving: Serving, gpus: int, pods: int | None, path: str, sizes: str
 ) -> Iterator[Reason]:
-    needed, limit = serving.world * serving.data, serving.nodes * gpus
+    needed = serving.world * serving.data
+    limit = serving.nodes * gpus
     if serving.executor == "ray":
         yield refused(Cause.EXECUTOR, "ray", "mp", serving.paths.get("executor", ""))
     elif needed > limit and "data" not in serving.unknown:
@@ -116,7 +117,8 @@ def _local_replicas(serving: Serving) -> int | None:
 
 
 def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
-    tensor, name = serving.tensor, facts.name
+    tensor = serving.tensor
+    name = facts.name
     path = serving.paths.get("tensor", "")
     if facts.heads and facts.heads % tensor:
         yield refused(Cause.HEADS, facts.heads, tensor, path, model=name)
@@ -163,7 +165,8 @@ def _lengths(serving: Serving, facts: ModelFacts | None) -> Iterator[Reason]:
         if batched is not None and limit is not None and batched < limit:
             path = serving.paths.get("batched_tokens", "")
             yield refused(Cause.BATCH, batched, limit, path, least=least)
-    utilization, path = serving.utilization, serving.paths.get("utilization", "")
+    utilization = serving.utilization
+    path = serving.paths.get("utilization", "")
     if utilization is not None and not 0 < utilization < 1:
         yield refused(Cause.UTILIZATION, utilization, 1, path)
     elif utilization is not None and utilization >= _MOST_UTILIZATION:
@@ -179,7 +182,8 @@ def check_launch(launch: Launch, *, gpus: int, pods: int | None = 1) -> list[Rea
         pods: Pods that run it together, None if not known.
     """
     reasons = [*launch.reasons]
-    per_node, path = launch.per_node, launch.path
+    per_node = launch.per_node
+    path = launch.path
     if per_node is not None and per_node not in (VISIBLE, gpus):
         cause = Cause.GPUS if per_node > gpus else Cause.IDLE_GPUS
         sizes = f"{launch.launcher} with {per_node} processes on a node"

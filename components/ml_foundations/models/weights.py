@@ -106,12 +106,15 @@ def weights(
     params = facts.params or facts.least_params
     if not params and not facts.stored_bytes:
         return undetermined(Cause.UNKNOWN_WEIGHTS, facts.name, serving.paths.get("model", ""))
-    size, tensor, stages = DTYPE_BYTES[dtype], serving.tensor, serving.pipeline
+    size = DTYPE_BYTES[dtype]
+    tensor = serving.tensor
+    stages = serving.pipeline
     matrix = (facts.vocabulary or 0) * (facts.hidden or 0)
     # If it is not known whether they are tied, one is counted.
     outputs = matrix if facts.tied is False else 0
     head_bytes = _LINEAR_BYTES.get(scheme, Fraction(size)) if facts.quantized_head else size
-    embedding, output = Fraction(matrix * size, tensor), Fraction(outputs * head_bytes, tensor)
+    embedding = Fraction(matrix * size, tensor)
+    output = Fraction(outputs * head_bytes, tensor)
     in_layers = (params or 0) - matrix - outputs
     experts = (facts.layers or 0) * (facts.experts or 0) * 3
     experts *= (facts.hidden or 0) * (facts.expert_intermediate or 0)
@@ -131,7 +134,8 @@ def weights(
         # Each GPU has at least one KV head.
         replicated = max(Fraction(0), 1 - Fraction(facts.kv_heads or 1, tensor))
         per_head = 2 * (facts.hidden or 0) * (facts.head_dim or 0) * (facts.layers or 0) * size
-        low, high = low + per_head * replicated, high + per_head * replicated
+        low = low + per_head * replicated
+        high = high + per_head * replicated
     is_known = bool(facts.params or facts.stored_bytes)
     margin = 1 + _margin(facts, scheme, tensor)
 

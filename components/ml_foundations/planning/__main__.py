@@ -84,7 +84,9 @@ def _tell_verdicts(
         raise documents.UnreadableError(["-: standard input can be read only once. Name it once"])
     if options.diff:
         old, new = options.diff
-        shared, before, after = _read(options.files), _read([old]), _read([new])
+        shared = _read(options.files)
+        before = _read([old])
+        after = _read([new])
         with step("judging"):
             verdicts = judge([*shared, *before]), judge([*shared, *after])
         notes = (*_added_nodes(before, after), *report.kinds_used(verdicts[1]))

@@ -26,7 +26,8 @@ _WATCH_SECONDS = 300
 _PAGE_SIZE = 1000
 """On a busy machine, ten thousand pods in one page take longer than the API server allows, 60 s."""
 _JSON = "application/json"
-DISRUPTION_BUDGET, FIELD_CONFLICT = "DisruptionBudget", "FieldManagerConflict"
+DISRUPTION_BUDGET = "DisruptionBudget"
+FIELD_CONFLICT = "FieldManagerConflict"
 """The reasons of causes of errors: a PodDisruptionBudget, and fields of another manager."""
 _OBJECT = re.compile(r"(?<=value: )[^\s\"]*[{\[].*[}\]]", re.DOTALL)
 """A whole object in the message of an error, such as a template of pods with secrets in env."""

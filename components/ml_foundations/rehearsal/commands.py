@@ -189,7 +189,9 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     resources = [
         named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
     ]
-    needs, apis, roles = quota_needs(resources), needed_apis(resources), needed_roles(resources)
+    needs = quota_needs(resources)
+    apis = needed_apis(resources)
+    roles = needed_roles(resources)
     unknown = unlisted(resources)
     if args.json:
         listed = {"quota": [*map(asdict, needs)], "apis": apis, "roles": roles, "unlisted": unknown}

@@ -72,7 +72,8 @@ class _Rollout:
             share = -(-len(target.nodes) * (batch.get("batchPercentage") or 0) // 1)
             at_once = int(batch.get("batchNodeCount") or share or 1)
             return cls(at_once, new_first=at_once, is_blue_green=True)
-        surge, missing = settings.get("maxSurge"), settings.get("maxUnavailable")
+        surge = settings.get("maxSurge")
+        missing = settings.get("maxUnavailable")
         surge = 1 if surge is None else int(surge)
         return cls(surge + int(missing or 0), new_first=surge)
 

@@ -44,7 +44,8 @@ def replacements(old: DryRun, new: DryRun) -> dict[str, list[str]]:
 
 def _by_options(urn: str, old: DryRun, new: DryRun, replaced: Collection[str]) -> Iterator[str]:
     """Yield the options for which a resource is replaced, whatever its inputs are."""
-    before, after = old.options[urn], new.options[urn]
+    before = old.options[urn]
+    after = new.options[urn]
     if any(name in replaced for name in after.replace_with):
         yield "replace_with"
     if before.replacement_trigger != after.replacement_trigger:
@@ -115,7 +116,8 @@ def _is_deleted_first(type_: str, before: Manifest, after: Manifest, options: Op
     if options.deletes_first is not None:
         return options.deletes_first
     if type_.startswith("kubernetes:") and type_ != RELEASE:
-        before, after = section(before, "metadata"), section(after, "metadata")
+        before = section(before, "metadata")
+        after = section(after, "metadata")
     is_same = all(before.get(key) == after.get(key) for key in ("name", "namespace"))
     return is_same and isinstance(after.get("name"), str)
 

@@ -60,7 +60,8 @@ class Linux(Spec):
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
     """Return the part of a pool's node_config about kubelet and kernel."""
-    kubelet, kernel = kubelet or Kubelet(), linux or Linux()
+    kubelet = kubelet or Kubelet()
+    kernel = linux or Linux()
     memory = kubelet.memory_manager
     topology = kubelet.topology_manager
     settings = {

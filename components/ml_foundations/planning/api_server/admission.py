@@ -140,7 +140,8 @@ class Admission:
         outcome: Outcome = NOTHING_DECIDED,
     ) -> AdmittedWorkload:
         volumes = self._cluster.volumes
-        claims, existing = volumes.claims_of(workload), volumes.own_claims(workload)
+        claims = volumes.claims_of(workload)
+        existing = volumes.own_claims(workload)
         return AdmittedWorkload(workload, pod_sets, claims, existing, outcome=outcome)
 
     def _admit(self, workload: Workload, like: AdmittedWorkload | None = None) -> AdmittedWorkload:
@@ -150,7 +151,8 @@ class Admission:
         about amounts are checked.
         """
         if like:
-            [pod_set], [(_, plain_pod)] = workload.pods, like.pod_sets
+            [pod_set] = workload.pods
+            [(_, plain_pod)] = like.pod_sets
             created, stored = self._completed(workload, pod_set)
             specs = {"spec": stored, "created_spec": created}
             names = {"name": str(workload), "namespace": workload.namespace}
@@ -185,7 +187,8 @@ class Admission:
 
     def _checked_claims(self, admitted: AdmittedWorkload) -> Outcome:
         """Return the outcome for the claims that are created for pods, or that pods mount."""
-        volumes, outcome = self._cluster.volumes, NOTHING_DECIDED
+        volumes = self._cluster.volumes
+        outcome = NOTHING_DECIDED
         limit_ranges = self._limit_ranges(admitted.workload)
         made = unique(claim for _, pod in admitted.pod_sets for claim in pod.made_claims)
         for claim in (*made, *admitted.claims):
@@ -252,7 +255,8 @@ class Admission:
 
     def _pods(self, workload: Workload, pod_set: PodSet) -> AdmittedPodSet:
         """Return a pod set as the scheduler sees it; a DaemonSet's with its number of pods."""
-        cluster, volumes = self._cluster, self._cluster.volumes
+        cluster = self._cluster
+        volumes = self._cluster.volumes
         created, stored = self._completed(workload, pod_set)
         pod = cluster.pod_class(
             str(workload),
@@ -274,7 +278,9 @@ class Admission:
 
     def _checked_pods(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Outcome:
         """Return the refusals of a set of pods by the API server, and their unknown facts."""
-        cluster, spec, namespace = self._cluster, pod.spec, workload.namespace
+        cluster = self._cluster
+        spec = pod.spec
+        namespace = workload.namespace
         outcome = NOTHING_DECIDED
         refused = list(validation.refused_label_keys(spec, {}))
         refused += self._of_amounts(workload, pod_set, spec)
@@ -291,7 +297,8 @@ class Admission:
             more += cluster.devices.refusals(spec, namespace, self._nodes_for(pod))
         written = section(pod_set.template, "spec")
         if checkpoints.are_mounted(written):
-            kept, is_known = cluster.by_kind[checkpoints.KIND], cluster.is_declared
+            kept = cluster.by_kind[checkpoints.KIND]
+            is_known = cluster.is_declared
             more += checkpoints.refusals(written, self._nodes_for(pod), kept, is_known=is_known)
         if annotation := annotations_of(pod_set.template).get(labels.GKE_INTERFACES):
             more += interfaces.refusals(annotation, spec, cluster.declared)
@@ -375,14 +382,16 @@ class Admission:
         GKE gives kube-system a quota for critical pods (NVIDIA/gpu-operator issue 660), and no Pod
         Security level that its agents break.
         """
-        namespace, priority = workload.namespace, pod.spec.get("priorityClassName")
+        namespace = workload.namespace
+        priority = pod.spec.get("priorityClassName")
         if namespace == "kube-system" or (
             workload.kind == "Pod" and workloads.is_stored(workload.manifest)
         ):
             return
         is_declared = namespace in self._namespaces
         if not is_declared:
-            level, remedy = self._strictest, f"Add the Namespace {namespace} to what is judged."
+            level = self._strictest
+            remedy = f"Add the Namespace {namespace} to what is judged."
             for rule, path, *_ in [*pod_security.refusals({_LEVEL: level}, pods.template)][:1]:
                 breaks = f"{path or 'an annotation'} breaks the Pod Security level {level}"
                 message = f"{breaks}; whether {namespace} enforces it is not known"
@@ -413,7 +422,8 @@ class Admission:
                     message = f"{field} is {spec[field]}, and its priority class gives {given}"
                     remedy = f"Leave {field} to the PriorityClass."
                     yield Refusal("priority-class", field, message, remedy)
-        template, runtime_name = section(pods.template, "spec"), spec.get("runtimeClassName")
+        template = section(pods.template, "spec")
+        runtime_name = spec.get("runtimeClassName")
         runtime = self._cluster.runtime_classes.get(runtime_name or "", {})
         of_class = millis(section(runtime, "overhead", "podFixed"))
         is_known = bool(runtime) or not runtime_name
@@ -444,7 +454,8 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
     It is a warning if the quota admits only some pods of a Job at a time, or stops a rollout or
     an autoscaler.
     """
-    workload, outcome = admitted.workload, NOTHING_DECIDED
+    workload = admitted.workload
+    outcome = NOTHING_DECIDED
     covered = [(pods, pod) for pods, pod in admitted.pod_sets if pods.count and quota.covers(pod)]
     for pod_set, pod in covered:
         outcome += _refused_below(pod_set.path, quota.refusals(pod))
@@ -465,7 +476,8 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
 
 def _stopped_growth(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
     """Return warnings about rollouts and autoscalers that a quota stops."""
-    workload, warnings = admitted.workload, list[GrowthStops]()
+    workload = admitted.workload
+    warnings = list[GrowthStops]()
     covered = [(pods, pod) for pods, pod in admitted.pod_sets if quota.covers(pod)]
     for rule, count in workload.ceilings if covered else ():
         charges = [times(pod.charge, workload.pods_of(pods, count)) for pods, pod in covered]

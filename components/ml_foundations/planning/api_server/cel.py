@@ -240,7 +240,8 @@ class _Parser:
                 self.take("?")
                 name = self.name()
                 if self.take("("):
-                    type_, path = self.method(name, path), ""
+                    type_ = self.method(name, path)
+                    path = ""
                     continue
                 path = self.select(path, name)
             elif self.take("["):
@@ -299,7 +300,8 @@ class _Parser:
         """Read the arguments of a method; the first ones of a macro name the variables it binds."""
         if path in _FIELDS:
             self.unknown.add(f"{path}.{name}")
-        before, start = len(self.variables), self.position
+        before = len(self.variables)
+        start = self.position
         type_ = self.call(name)
         if name in _MACROS:
             words = [token.text for token in self.tokens[start : start + 4]]

@@ -41,7 +41,8 @@ def refusals(
     without = [node.name for node in nodes if not of_node[node]]
     volumes = filter(lambda volume: _is_checkpoints(volume[1]), enumerate(items(spec, "volumes")))
     for index, volume in volumes:
-        path, what = f"volumes[{index}].csi.driver", f"the checkpoints {volume.get('name')}"
+        path = f"volumes[{index}].csi.driver"
+        what = f"the checkpoints {volume.get('name')}"
         if without:
             message = f"{what} are never mounted on {names(without)}: no configuration selects them"
             remedy = "Declare a CheckpointConfiguration for the pool of these nodes."

@@ -93,7 +93,10 @@ class Cluster:
         gke: Manifest | None = None,
         ignored: frozenset[str] = frozenset(),
     ) -> None:
-        self._documents, self._spread, self._gke, self.ignored = documents, spread, gke, ignored
+        self._documents = documents
+        self._spread = spread
+        self._gke = gke
+        self.ignored = ignored
         self._accepted: dict[Hashable, list[int]] = {}
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
@@ -277,7 +280,8 @@ class Cluster:
                 continue
             spec = section(document, "spec")
             stored = admitted(workloads.read_fields(spec), ())
-            name, namespace = name_of(document), namespace_of(document)
+            name = name_of(document)
+            namespace = namespace_of(document)
             pod = self.pod_class(name, namespace, labels_of(document), stored)
             may_leave = self._spread is not Spread.EVEN and self._may_leave(document)
             has_owner = not all_owners(document, self._owners).isdisjoint(judged_whole)

@@ -75,7 +75,8 @@ class Cohorts:
         if any(node.is_too_deep for node in everyone):
             self._is_open = True
             for node in everyone:
-                node.parent, node.children = None, []
+                node.parent = None
+                node.children = []
         self._unknown = {node.root for node in declared if node.is_unknown}
 
     def _join(self, node: _Node) -> bool:
@@ -114,16 +115,22 @@ class _Resource:
     """A resource in a flavor, and what queues use of it."""
 
     def __init__(self, flavor: str, name: str, taken: Taken) -> None:
-        self.flavor, self.name, self.taken = flavor, name, taken
+        self.flavor = flavor
+        self.name = name
+        self.taken = taken
         # Cohorts that lend to each other ask twice for each: kept, not two to the power of levels.
-        self._quota, self._subtree = cache(self._find_quota), cache(self._find_subtree)
+        self._quota = cache(self._find_quota)
+        self._subtree = cache(self._find_subtree)
         self._used = cache(self._find_used)
 
     def available(self, node: _Node) -> int:
-        subtree, local, used = self._subtree(node), self._local(node), self._used(node)
+        subtree = self._subtree(node)
+        local = self._local(node)
+        used = self._used(node)
         if node.parent is None:
             return subtree - used
-        shared, borrowing = self.available(node.parent), self._quota(node).borrowing
+        shared = self.available(node.parent)
+        borrowing = self._quota(node).borrowing
         if borrowing is not None:
             shared = min(shared, subtree - local - max(0, used - local) + borrowing)
         return max(0, local - used) + shared
@@ -161,7 +168,8 @@ def quota_of(flavor: Manifest, resource: str) -> Quota:
     """Return the quota of a resource in one flavor."""
     for quota in items(flavor, "resources"):
         if quota.get("name") == resource:
-            borrowing, lending = _amount(quota, "borrowingLimit"), _amount(quota, "lendingLimit")
+            borrowing = _amount(quota, "borrowingLimit")
+            lending = _amount(quota, "lendingLimit")
             return Quota(_amount(quota, "nominalQuota") or 0, borrowing, lending)
     return Quota()
 

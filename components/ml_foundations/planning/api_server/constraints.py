@@ -169,7 +169,8 @@ def one_of(*values: str) -> Constraint:
 
 @_constructor
 def in_range(minimum: str, maximum: str) -> Constraint:
-    least, most = int(minimum), int(maximum)
+    least = int(minimum)
+    most = int(maximum)
     requirement = f"be from {least} to {most}"
     return Constraint(requirement, lambda value: type(value) is int and least <= value <= most)
 
@@ -446,7 +447,8 @@ def surge_or_unavailable(value: Manifest) -> bool:
 def some_replicas_change(value: Manifest, path: str) -> bool:
     """Return whether a rollout changes some of the replicas: a percentage is rounded down."""
     rollout: Manifest = value_at(value, path) or {}
-    replicas, most = value.get("replicas", 1), rollout.get("maxUnavailable", 1)
+    replicas = value.get("replicas", 1)
+    most = rollout.get("maxUnavailable", 1)
     unavailable = _share(most) * replicas // 100 if isinstance(most, str) else most
     return not replicas or _share(rollout.get("maxSurge", 0)) > 0 or unavailable > 0
 
@@ -462,7 +464,8 @@ def surge_or_unavailable_only(value: Manifest) -> bool:
 )
 def whole_subgroups(value: Manifest) -> bool:
     # Source: pkg/webhooks/leaderworkerset_webhook.go (lws v0.9.0), validateUpdateSubGroupPolicy.
-    size, policy = value.get("size", 1), section(value, "subGroupPolicy")
+    size = value.get("size", 1)
+    policy = section(value, "subGroupPolicy")
     in_group = policy["subGroupSize"]
     if in_group is UNKNOWN or not 0 < in_group <= size:
         return in_group is UNKNOWN

@@ -180,7 +180,8 @@ class FieldRules:
             if not constraint.is_met(value):
                 instead = "" if isinstance(value, dict | list) else f", not {shown(value, 100)}"
                 problem = f"must {constraint.requirement}{instead}"
-                is_error, named = constraint.is_certain, constraint.fields
+                is_error = constraint.is_certain
+                named = constraint.fields
                 violations.append(Note("", problem, is_error=is_error, named=named))
         if is_mapping(value):
             violations += self._violations_of_mapping(value)
@@ -261,7 +262,8 @@ _POD_SPEC = "PodSpec"
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
 for _place in rows("places.csv", _PACKAGE):
     _PLACES[_place["name"]].append(_place["path"])
-POD_ROWS, POD_SECURITY_ROWS = _read("pod_fields.csv"), _read("pod_security.csv")
+POD_ROWS = _read("pod_fields.csv")
+POD_SECURITY_ROWS = _read("pod_security.csv")
 OBJECT_ROWS = (
     *_read("workload_fields.csv"),
     *_read("object_fields.csv"),
@@ -295,7 +297,8 @@ def pod_security(level: str, version: int, exemptions: frozenset[str]) -> FieldR
     """Return the rules of a Pod Security level in a minor version, for pods with exemptions."""
     rows_of_level: list[_Row] = []
     for row in POD_SECURITY_ROWS:
-        since, before = int(row.cells["since"]), int(row.cells["before"] or version + 1)
+        since = int(row.cells["since"])
+        before = int(row.cells["before"] or version + 1)
         is_of_level = row.cells["level"] in ("baseline", level) and since <= version < before
         if is_of_level and row.cells["exempt"] not in exemptions:
             rows_of_level.append(row)

@@ -47,7 +47,8 @@ def refusals(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> Ite
     Sources: GKE, "Set up multi-network support for Pods", "Allocate network resources by using GKE
     managed DRANET" (a node pool has one of both).
     """
-    path, fault = f"metadata.annotations.{labels.GKE_INTERFACES}", _fault(interfaces)
+    path = f"metadata.annotations.{labels.GKE_INTERFACES}"
+    fault = _fault(interfaces)
     if spec.get("hostNetwork") is True:
         fault = "is for pods with their own network, and hostNetwork is true"
     if fault:

@@ -62,7 +62,8 @@ def _above_pod(
         for name, amount in amounts.items():
             maximum = maximums.get(name, amount)
             if amount > maximum:
-                shown, most = format_milli(amount), format_milli(maximum)
+                shown = format_milli(amount)
+                most = format_milli(maximum)
                 of_pod = f"the {field} of the pod as a whole are {most}"
                 message = f"its containers have {shown} of {name}, and {of_pod}"
                 remedy = f"Raise resources.{field}.{name} of the pod to {shown}."
@@ -106,7 +107,8 @@ def _of_each_container(spec: Manifest) -> list[_Resources]:
 
 def _resources_of(holder: Manifest, path: str, name: str) -> _Resources:
     resources = section(holder, "resources")
-    requests, limits = section(resources, "requests"), section(resources, "limits")
+    requests = section(resources, "requests")
+    limits = section(resources, "limits")
     return _Resources(path, name, millis(requests), millis(limits))
 
 
@@ -115,7 +117,8 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
 
     Huge pages of the pod as a whole do not count.
     """
-    amounts, whole = of_containers(spec, field), without_overhead(spec, field)
+    amounts = of_containers(spec, field)
+    whole = without_overhead(spec, field)
     for name in ("cpu", "memory"):
         if name in whole:
             amounts[name] = whole[name]
@@ -146,7 +149,8 @@ def _invalid(resources: _Resources, *, of_pod: bool = False) -> Iterator[Refusal
 
 def _invalid_amount(path: str, name: str, amount: int, limit: int | None) -> Iterator[Refusal]:
     """Yield why a request is not a whole number, or does not agree with its limit."""
-    shown, request_path = format_milli(amount), f"{path}.requests.{name}"
+    shown = format_milli(amount)
+    request_path = f"{path}.requests.{name}"
     if is_extended(name) and not is_whole(amount):
         message = f"requests {shown} of {name}, which comes in whole units only"
         remedy = f"Request a whole number of {name}."
@@ -157,9 +161,11 @@ def _invalid_amount(path: str, name: str, amount: int, limit: int | None) -> Ite
             remedy = f"Set limits.{name} to {shown}."
             yield Refusal("extended-resource-limit", f"{path}.limits.{name}", message, remedy)
     elif amount > limit or (amount != limit and not is_overcommitted(name)):
-        rule, relation = "extended-resource-limit", "exactly"
+        rule = "extended-resource-limit"
+        relation = "exactly"
         if is_overcommitted(name):
-            rule, relation = "request-above-limit", "at most"
+            rule = "request-above-limit"
+            relation = "at most"
         must_be = f"with its limit of {format_milli(limit)} it must be {relation} that"
         remedy = f"Set requests.{name} and limits.{name} to the same amount."
         yield Refusal(rule, request_path, f"requests {shown} of {name}; {must_be}", remedy)
@@ -186,7 +192,8 @@ def _outside(limit_range: str, limit: Manifest, resources: _Resources) -> Iterat
             # LimitRanger compares a bound with the request and with the limit, if both exist.
             amounts = [of[resource] for of in (requests, limits) if resource in of]
             extreme = (min if bound_name == "min" else max)([bound, *amounts])
-            rule, where = f"limit-range-{bound_name}", f"{path}.{field}.{resource}"
+            rule = f"limit-range-{bound_name}"
+            where = f"{path}.{field}.{resource}"
             allowed = f"LimitRange {limit_range} allows {holder} {relation} {text} of {resource}"
             if resource not in (requests if field == "requests" else limits):
                 message = f"{allowed}, and it has no {field.removesuffix('s')}"

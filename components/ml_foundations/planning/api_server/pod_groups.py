@@ -37,7 +37,8 @@ class PodGroups:
 
     def refusals(self, pod: Manifest) -> Iterator[Refusal]:
         """Yield why Kueue refuses a pod of a group, or never admits the group."""
-        name, count = group_of(pod), annotations_of(pod).get(labels.KUEUE_POD_COUNT)
+        name = group_of(pod)
+        count = annotations_of(pod).get(labels.KUEUE_POD_COUNT)
         if UNKNOWN in (name, count):
             yield doubt("queue", _COUNT_PATH, "its pod group is not known yet", "Use plain values.")
         elif not is_grouped(pod):

@@ -73,7 +73,8 @@ def violations(policy: Manifest, template: Manifest) -> Iterable[Note]:
     if level == "privileged":
         return []
     number = policy.get("enforce-version", "latest").rpartition(".")[2]
-    version, spec = int(number) if number.isdigit() else _LATEST, section(template, "spec")
+    version = int(number) if number.isdigit() else _LATEST
+    spec = section(template, "spec")
     exempt: set[str] = set()
     if spec.get("hostUsers") is False:
         exempt.add("hostUsers")

@@ -56,7 +56,8 @@ class QueueAdmission:
         several flavors are possible, the pods keep their labels, and the workload has each choice
         of flavors. The nodes must then accept the pods of each choice.
         """
-        workload, namespace = waiting.workload, waiting.workload.namespace
+        workload = waiting.workload
+        namespace = waiting.workload.namespace
         queues = self._cluster.queues
         outcome = waiting.outcome + Outcome.refused(queue_webhooks.refusals(workload))
         outcome += Outcome.refused(refused_annotations(workload))
@@ -103,7 +104,8 @@ class QueueAdmission:
 
     def _quota_refusals(self, workload: Workload, usage: Sequence[QueueUsage]) -> Iterable[Refusal]:
         """Return what a queue has too little of. Replicas that wait alone may get other flavors."""
-        queues, replicas = self._cluster.queues, workload.queued_replicas
+        queues = self._cluster.queues
+        replicas = workload.queued_replicas
         refused = [*queues.refusals(usage)]
         if not refused or replicas == 1 or not any(map(self._has_choice, usage)):
             return refused

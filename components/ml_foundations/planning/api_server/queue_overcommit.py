@@ -65,7 +65,8 @@ def _limit(cluster: Cluster, namespace: str, resource: str) -> tuple[int, str] |
     """Return the least quota of a namespace for a resource, with its holder; None without one."""
     limits: list[tuple[int, str]] = []
     for quota in cluster.by_kind["ResourceQuota"]:
-        spec, key = section(quota, "spec"), f"requests.{resource}"
+        spec = section(quota, "spec")
+        key = f"requests.{resource}"
         is_scoped = spec.get("scopes") or spec.get("scopeSelector")
         if namespace_of(quota) == namespace and not is_scoped and key in section(spec, "hard"):
             hard = milli(section(spec, "hard")[key])

@@ -72,8 +72,10 @@ def _of_templates(workload: Workload) -> _Faults:
 
 def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
     """Yield faults of labels and annotations (jobframework/validation.go ValidateJobOnCreate)."""
-    of_object, annotations = labels_of(manifest), annotations_of(manifest)
-    in_labels, in_annotations = f"{prefix}metadata.labels.", f"{prefix}metadata.annotations."
+    of_object = labels_of(manifest)
+    annotations = annotations_of(manifest)
+    in_labels = f"{prefix}metadata.labels."
+    in_annotations = f"{prefix}metadata.annotations."
     queue = of_object.get(labels.KUEUE_QUEUE)
     if isinstance(queue, str) and not DNS_SUBDOMAIN.matches(queue):
         path = f"{in_labels}{labels.KUEUE_QUEUE}"
@@ -82,7 +84,8 @@ def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
         path = f"{in_annotations}{labels.KUEUE_ELASTIC}"
         yield path, f"is true, and {kind}s cannot be elastic", "true", "Leave it out"
     if fault := _gates_fault(annotations.get(_GATED_BY)):
-        path, remedy = f"{in_annotations}{_GATED_BY}", "Name gates with a domain, once each"
+        path = f"{in_annotations}{_GATED_BY}"
+        remedy = "Name gates with a domain, once each"
         yield path, fault, annotations[_GATED_BY], remedy
     if kind in _WITHOUT_JOBS:
         return
@@ -115,7 +118,8 @@ def _of_pod(pod: Manifest, prefix: str, prebuilt: Any) -> _Faults:
     if not group or group is UNKNOWN:
         return
     if prebuilt and prebuilt != group:
-        path, problem = f"{prefix}metadata.labels.{_PREBUILT}", f"differs from the group {group}"
+        path = f"{prefix}metadata.labels.{_PREBUILT}"
+        problem = f"differs from the group {group}"
         yield path, problem, prebuilt, "Give both the same name"
     if not DNS_SUBDOMAIN.matches(group):
         path = f"{prefix}metadata.labels.{labels.KUEUE_POD_GROUP}"
@@ -133,8 +137,10 @@ def _gates_fault(text: Any) -> str:
 
 def _of_job(workload: Workload) -> _Faults:
     """Yield faults of partial admission and of synchronized completions (jobs/job)."""
-    annotations, spec = annotations_of(workload.manifest), section(workload.manifest, "spec")
-    fewest, parallelism = annotations.get(labels.KUEUE_LEAST), spec.get("parallelism", 1)
+    annotations = annotations_of(workload.manifest)
+    spec = section(workload.manifest, "spec")
+    fewest = annotations.get(labels.KUEUE_LEAST)
+    parallelism = spec.get("parallelism", 1)
     path = f"metadata.annotations.{labels.KUEUE_LEAST}"
     if fewest is not None and isinstance(parallelism, int):
         completions = spec.get("completions")
@@ -162,8 +168,10 @@ def _of_job(workload: Workload) -> _Faults:
 
 def _of_ray(workload: Workload) -> _Faults:
     """Yield faults of a Ray cluster, and of the RayJob that makes it (jobs/ray*)."""
-    spec, keys = section(workload.manifest, "spec"), _RAY[workload.kind]
-    cluster, prefix = section(workload.manifest, *keys), ".".join(keys)
+    spec = section(workload.manifest, "spec")
+    keys = _RAY[workload.kind]
+    cluster = section(workload.manifest, *keys)
+    prefix = ".".join(keys)
     if workload.kind == "RayJob":
         if spec.get("clusterSelector"):
             if cluster:
@@ -174,7 +182,8 @@ def _of_ray(workload: Workload) -> _Faults:
             problem = "is not true: the cluster would keep the quota after the job"
             yield "spec.shutdownAfterJobFinishes", problem, kept, "Set it to true"
     if cluster.get("enableInTreeAutoscaling") and not _is_elastic(workload):
-        path, value = f"{prefix}.enableInTreeAutoscaling", cluster["enableInTreeAutoscaling"]
+        path = f"{prefix}.enableInTreeAutoscaling"
+        value = cluster["enableInTreeAutoscaling"]
         remedy = f'Leave it out, or set the annotation {labels.KUEUE_ELASTIC}: "true"'
         yield path, "is true for a cluster that is not elastic", value, remedy
     groups = mappings(cluster, "workerGroupSpecs")
@@ -190,7 +199,8 @@ def _of_parameters(workload: Workload) -> _Faults:
     Go writes null for such a map, which the definition of KubeRay v1.6.2 refuses.
     """
     keys = _RAY[workload.kind]
-    cluster, prefix = section(workload.manifest, *keys), ".".join(keys)
+    cluster = section(workload.manifest, *keys)
+    prefix = ".".join(keys)
     holder = section(workload.manifest, "spec") if workload.kind == "RayJob" else cluster
     suspended = holder.get("suspend")
     is_gated = _is_elastic(workload) and workload.kind != "RayJob"

@@ -66,7 +66,8 @@ class Queues:
         message = f"Kueue does not start pods that claim devices of {classes}, without a quota"
         off = "without KueueDRAIntegration and KueueDRARejectWorkloadsWhenDRADisabled"
         remedy = f"Run Kueue {off} (featureGates), as a TrainingQueue does, or use no queue."
-        path, is_certain = f"{path}.resourceClaims", not self._maps_claims
+        path = f"{path}.resourceClaims"
+        is_certain = not self._maps_claims
         yield Refusal("queue-claims", path, message, remedy, is_certain)
 
     def counted(self, requests: Amounts) -> Amounts:
@@ -103,7 +104,8 @@ class Queues:
             reasons.append(reason)
         message = f"{_ON_REQUEST}, and nothing declared creates one"
         flavor = "a TrainingQueue whose flavor for the pool has queued_provisioning"
-        remedy, is_certain = f"Put it in a queue of {flavor}.", not name or queue is not None
+        remedy = f"Put it in a queue of {flavor}."
+        is_certain = not name or queue is not None
         no_request = Refusal("queued-nodes", "tolerations", message, remedy, is_certain)
         return min(reasons, key=lambda reason: reason.certain, default=no_request)
 
@@ -170,7 +172,8 @@ class Queues:
 
     def refusals(self, usages: Iterable[QueueUsage]) -> Iterator[Refusal]:
         """Yield resources that no flavor has enough of for a template and those before it."""
-        usages, used = [*usages], Counter[tuple[str, str, str]]()
+        usages = [*usages]
+        used = Counter[tuple[str, str, str]]()
         certain = not any(self._cohorts.is_unknown(queue) for queue, *_ in usages)
         for queue, path, spec, requests in usages:
             covered: set[str] = set()
@@ -325,7 +328,8 @@ def _exceeded(
     queue: Manifest, path: str, resource: str, request: int, most: int, *, certain: bool
 ) -> Refusal:
     """Return the refusal of a workload that requests more of a resource than a flavor may have."""
-    short, holder = format_milli(request - most), f"ClusterQueue {name_of(queue)}"
+    short = format_milli(request - most)
+    holder = f"ClusterQueue {name_of(queue)}"
     has = f"{holder} has {format_milli(most)} at most, borrowed ones included"
     needs = f"it needs {format_milli(request)} {resource} at once"
     message = f"{needs}, and one flavor of {has}: {short} too few"

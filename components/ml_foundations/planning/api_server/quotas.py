@@ -157,7 +157,8 @@ class Quota:
         return ObjectCharges(now, with_others, in_all)
 
     def _objects_charge(self, candidates: Sequence[AdmittedWorkload], *, in_all: bool) -> Amounts:
-        charges, claims = [self.own_charge(candidates)], list[Amounts]()
+        charges = [self.own_charge(candidates)]
+        claims = list[Amounts]()
         for candidate in candidates:
             is_charged = bool(self._used) and is_stored(candidate.workload.manifest)
             if not self._scopes:
@@ -203,7 +204,8 @@ class Quota:
         in_all: bool = False,
     ) -> list[QuotaExceeded]:
         """Return the resources for which a charge exceeds the quota, at once or in all."""
-        names, exceeded = tuple(workloads), list[QuotaExceeded]()
+        names = tuple(workloads)
+        exceeded = list[QuotaExceeded]()
         for resource, amount in charge.items():
             if (hard := self.hard.get(resource)) is None:
                 continue
@@ -230,7 +232,8 @@ class Quota:
         for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
-                    path, holder = f"{field}.{resource}", f"container {container.get('name', '')}"
+                    path = f"{field}.{resource}"
+                    holder = f"container {container.get('name', '')}"
                     quota = f"ResourceQuota {name_of(self.manifest)}"
                     message = f"{quota} makes every container set {path}, and {holder} does not"
                     remedy = f"Set resources.{path} of {holder}, or give a default in a LimitRange."
@@ -239,7 +242,8 @@ class Quota:
 
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
     """Return the charge of the objects that are created for a workload, except for claims."""
-    workload, objects = candidate.workload, dict[str, int]()
+    workload = candidate.workload
+    objects = dict[str, int]()
     if (described := described_kinds().get(workload.kind)) and not is_there:
         replicas = workload.groups or described.replicas_of(workload.manifest)
         made = described.created(workload.manifest, replicas)
@@ -265,7 +269,8 @@ def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool
 
 def _object_charge(document: Manifest) -> Amounts:
     """Return the charge of an object that is neither a workload nor a claim."""
-    spec, name = section(document, "spec"), plural(document["kind"])
+    spec = section(document, "spec")
+    name = plural(document["kind"])
     group = str(document.get("apiVersion")).rpartition("/")[0]
     charge = dict.fromkeys((name, f"count/{name}.{group}".rstrip(".")), WHOLE)
     has_node_ports = spec.get("allocateLoadBalancerNodePorts") is not False

@@ -38,7 +38,8 @@ def readers() -> dict[str, Reader]:
     """Return the readers by the rules of their decisions."""
     by_decision: dict[str, Reader] = {}
     for row in rows("stage_readers.csv", _PACKAGE):
-        stage, of_pods = cast("Stage", row["stage"]), cast("Stage", row["of pods"] or row["stage"])
+        stage = cast("Stage", row["stage"])
+        of_pods = cast("Stage", row["of pods"] or row["stage"])
         by_decision[row["decision"]] = Reader(row["who"], stage, of_pods, row["source"])
     return by_decision
 

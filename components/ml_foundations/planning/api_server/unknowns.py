@@ -94,7 +94,8 @@ def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iter
     )
     if missing := cluster.devices.missing(spec, workload.namespace):
         are_missing = f"{names(missing)} {verb(len(missing), 'is', 'are')} not shown"
-        message, remedy = f"it claims devices, and {are_missing}", f"Declare {names(missing)}."
+        message = f"it claims devices, and {are_missing}"
+        remedy = f"Declare {names(missing)}."
     yield beyond_planning("resourceClaims", message, remedy, only_refuses=True)
 
 

@@ -107,7 +107,8 @@ def refused_by_controllers(documents: Iterable[Manifest]) -> list[Refusal]:
 
 def _of_controllers(manifest: Manifest) -> list[Note]:
     """Return what the definition of an object's kind and the kind's controller refuse about it."""
-    kind, notes = manifest["kind"], list[Note]()
+    kind = manifest["kind"]
+    notes = list[Note]()
     name: Any = name_of(manifest)
     for path, fault in rows_of(annotations_of(manifest).get(REFUSED), 2):
         notes.append(Note(path, fault))
@@ -141,7 +142,7 @@ def _of_head_service(manifest: Manifest) -> list[Note]:
         return []
     type_ = given.get("type") or head.get("serviceType") or "ClusterIP"
     ports = given.get("ports") or [{"port": 6379}]
-    spec = {**given, "type": type_, "ports": ports, "selector": {}}
+    spec: Manifest = {**given, "type": type_, "ports": ports, "selector": {}}
     path = ".".join((*_RAY_CLUSTERS[manifest["kind"]], "headGroupSpec.headService.spec"))
     return notes_below(path, of_object("Service").children["spec"].violations(spec))
 
@@ -167,7 +168,8 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     refused: list[Refusal] = []
     defaults: list[str] = []
     for document in documents:
-        kind, about = document["kind"], f"{document['kind']} {name_of(document)}"
+        kind = document["kind"]
+        about = f"{document['kind']} {name_of(document)}"
         if kind not in workload_kinds() and not workloads.is_stored(document):
             refused += _refusals_of_object(document, about)
         if kind == "PriorityClass" and document.get("globalDefault") is True:
@@ -244,13 +246,15 @@ def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Problems:
 def _host_ports(spec: Manifest) -> _Problems:
     """Yield host ports that are used twice, or differ from the container's on the host network."""
     # Init containers run one after another, so each has its ports for itself.
-    containers, is_on_host = _listed(spec, "containers"), spec.get("hostNetwork")
+    containers = _listed(spec, "containers")
+    is_on_host = spec.get("hostNetwork")
     for group in (containers, *([init] for init in _listed(spec, "initContainers"))):
         taken: list[tuple[str, Any]] = []
         for outer, container in group:
             for inner, port in _listed(container, "ports"):
                 path = f"{outer}.{inner}.hostPort"
-                container_port, host_port = port.get("containerPort"), port.get("hostPort")
+                container_port = port.get("containerPort")
+                host_port = port.get("hostPort")
                 if (
                     is_on_host is True
                     and host_port
@@ -288,7 +292,8 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Problems:
             blocks.add(name)
     are_known = UNKNOWN not in names
     for path, container in _containers(spec):
-        mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
+        mounts = _listed(container, "volumeMounts")
+        devices = _listed(container, "volumeDevices")
         named = [(f"{inner}.name", mount.get("name"), names) for inner, mount in mounts]
         mounted = {as_key(name) for _, name, _ in named}
         named += [(f"{inner}.name", device.get("name"), blocks) for inner, device in devices]
@@ -311,7 +316,8 @@ def _device_claims(spec: Manifest) -> _Problems:
     for path, container in _containers(spec):
         seen = defaultdict[Hashable, set[Hashable]](set)
         for inner, claim in _listed(container.get("resources"), "claims"):
-            name, request = as_key(claim.get("name")), as_key(claim.get("request") or None)
+            name = as_key(claim.get("name"))
+            request = as_key(claim.get("request") or None)
             if names.isdisjoint({UNKNOWN, name}) and UNKNOWN not in (name, request):
                 yield f"{path}.resources.{inner}", "must be the name of one of spec.resourceClaims"
             # Without a request, a container uses all devices of the claim.
@@ -353,7 +359,8 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
 
 def _scopes(quota: Manifest) -> _Problems:
     """Yield scopes that do not apply to a resource of the quota, or that exclude each other."""
-    spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
+    spec = section(quota, "spec")
+    selecting = "spec.scopeSelector.matchExpressions"
     # A quota of any scope may limit extended resources and object counts.
     standard = {key for key in section(spec, "hard") if "/" not in key}
     required = _listed(section(spec, "scopeSelector"), "matchExpressions")
@@ -384,7 +391,8 @@ def _amounts(limit_range: Manifest) -> _Problems:
             for less, more in itertools.combinations(filter(limits.__contains__, _IN_ORDER), 2):
                 if limits[less] > limits[more]:
                     yield f"spec.{path}.{less}.{name}", f"must be at most its {more}"
-            ratio, least = limits.get("maxLimitRequestRatio", WHOLE), limits.get("min", 0)
+            ratio = limits.get("maxLimitRequestRatio", WHOLE)
+            least = limits.get("min", 0)
             most = limits.get("max", math.inf)
             if ratio < WHOLE or (least and ratio * least > WHOLE * most):
                 problem = "must be at least 1, and at most max divided by min"
@@ -444,7 +452,8 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
 
 def _of_job_set(name: str, spec: Manifest) -> _Problems:
     """Yield invalid names that a JobSet creates, jobs that it lacks, and an invalid coordinator."""
-    jobs, leads = items(spec, "replicatedJobs"), section(spec, "coordinator")
+    jobs = items(spec, "replicatedJobs")
+    leads = section(spec, "coordinator")
     names = [job.get("name") or "" for job in jobs]
     subdomain = section(spec, "network").get("subdomain") or name
     named: list[tuple[int, Any]] = []
@@ -454,12 +463,11 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         named += [(len(names), target) for target in texts(policy, "targetReplicatedJobs")]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []
     for index, job in enumerate(jobs):
-        job_spec, path = section(job, "template", "spec"), f"spec.replicatedJobs[{index}]"
+        job_spec = section(job, "template", "spec")
+        path = f"spec.replicatedJobs[{index}]"
         replicas = 1 if job.get("replicas") is None else job["replicas"]
-        count, has_indexes = (
-            job_spec.get("completions"),
-            job_spec.get("completionMode") != "NonIndexed",
-        )
+        count = job_spec.get("completions")
+        has_indexes = job_spec.get("completionMode") != "NonIndexed"
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
         if name not in ("", UNKNOWN) and not DNS_LABEL_1035.matches(longest):
@@ -472,7 +480,8 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         for below, problem in _of_job(job_spec, section(job_spec, "template", "spec")):
             yield f"{path}.template.spec.{below}", problem
         if leads.get("replicatedJob") == names[index] and UNKNOWN not in leads.values():
-            job_index, pod_index = leads.get("jobIndex") or 0, leads.get("podIndex") or 0
+            job_index = leads.get("jobIndex") or 0
+            pod_index = leads.get("podIndex") or 0
             address = f"{name}-{names[index]}-{job_index}-{pod_index}.{subdomain}"
             is_there = 0 <= job_index < replicas and has_indexes and 0 <= pod_index < (count or 0)
             if not is_there or (UNKNOWN not in (name, subdomain) and len(address) > 63):
@@ -495,19 +504,22 @@ def _of_job(job: Manifest, pods: Manifest) -> _Problems:
             problem = f"must be the name of a container, not {named}"
             yield f"podFailurePolicy.{path}.onExitCodes.containerName", problem
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
-        most, count = job.get("completions"), rule.get("succeededCount")
+        most = job.get("completions")
+        count = rule.get("succeededCount")
         cause = f"completions is {most}"
         if isinstance(indexes := rule.get("succeededIndexes"), str) and isinstance(most, int):
             numbers: list[int] = []
             total = 0
             for start, end in re.findall(r"([0-9]+)(?:-([0-9]+))?", indexes):
-                first, last = int(start), int(end or start)
+                first = int(start)
+                last = int(end or start)
                 numbers += [first] if first == last else [first, last]
                 total += last - first + 1
             is_ascending = numbers == sorted({*numbers})
             if not (_INDEXES.fullmatch(indexes) and is_ascending and numbers[-1] < most):
                 problem = f"must be indexes in ascending order below {most}, because {cause}"
                 yield f"successPolicy.{path}.succeededIndexes", problem
-            most, cause = total, f"succeededIndexes has {total}"
+            most = total
+            cause = f"succeededIndexes has {total}"
         if isinstance(count, int) and isinstance(most, int) and count > most:
             yield f"successPolicy.{path}.succeededCount", f"must be at most {most}, because {cause}"

@@ -229,7 +229,8 @@ def _requires_all(spec: Manifest, requirements: Iterable[list[str]]) -> bool:
     for term in terms:
         required = list(selected)
         for expression in items(term, "matchExpressions"):
-            key, operator = expression.get("key"), expression.get("operator")
+            key = expression.get("key")
+            operator = expression.get("operator")
             required.append([key, operator, *(expression.get("values") or ())])
         if not all(requirement in required for requirement in requirements):
             return False

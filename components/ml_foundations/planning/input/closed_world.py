@@ -207,7 +207,8 @@ class ClassifiedDocuments:
             self._everywhere += refusals
 
     def _add_malformed(self, document: Manifest, notes: Iterable[Note], category: str) -> None:
-        kind, fields = document["kind"], section(document, "metadata").items()
+        kind = document["kind"]
+        fields = section(document, "metadata").items()
         metadata = {key: value for key, value in fields if isinstance(value, str)}
         bare = {"apiVersion": document["apiVersion"], "kind": kind, "metadata": metadata}
         is_workload = category == field_catalog.WORKLOADS
@@ -223,7 +224,8 @@ class ClassifiedDocuments:
         """Add doubts about the harmless objects that a webhook or a policy may reject."""
         rejectable = self.harmless if self._admission else []
         for document in itertools.filterfalse(workloads.is_stored, rejectable):
-            kind, name = document["kind"], name_of(document)
+            kind = document["kind"]
+            name = name_of(document)
             as_workload = Workload(kind, namespace_of(document), name, document, ())
             for matching in self.admission.matching(as_workload):
                 self.unknown.append(_unknown_admission(matching, f"may refuse {kind} {name}"))
@@ -281,7 +283,8 @@ def _unknown_admission(document: Manifest, effect: str) -> Refusal:
 
 
 def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
-    namespace, name = section(document, "metadata").get("namespace"), name_of(document)
+    namespace = section(document, "metadata").get("namespace")
+    name = name_of(document)
     kind = f"{document['kind']} ({document.get('apiVersion')})"
     full_name = f"{namespace}/{name}" if namespace and name else str(namespace or name)
     remedy = "Its pods, if it creates any, are not counted: check it by a rehearsal."

@@ -71,7 +71,8 @@ class _Clusters:
         def of_type(type_: str) -> dict[Hashable, Declared]:
             return {item.key: item for item in declared if item.resource[0] == type_}
 
-        self._clusters, self._providers = of_type(CLUSTER), of_type(PROVIDER)
+        self._clusters = of_type(CLUSTER)
+        self._providers = of_type(PROVIDER)
         objects = [item for item in declared if item.resource[0].startswith("kubernetes:")]
         self._used = {item.provider for item in objects}
         self._existing = {self._of_provider(key) for key in self._used} - {*self._clusters}

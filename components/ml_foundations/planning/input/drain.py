@@ -84,7 +84,8 @@ def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:
     nodes_by_name: dict[str, list[str]] = {}
     for document in documents:
         if document["kind"] == "Node":
-            node, pool = name_of(document), labels_of(document).get(labels.GKE_NODE_POOL)
+            node = name_of(document)
+            pool = labels_of(document).get(labels.GKE_NODE_POOL)
             for name in dict.fromkeys((node, f"{_POOL}{pool or node}", f"{_POOL}{node}")):
                 nodes_by_name.setdefault(name, []).append(node)
     return nodes_by_name

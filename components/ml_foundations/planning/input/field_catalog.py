@@ -24,8 +24,12 @@ from ml_foundations.planning.model.performance import cached_by_content
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
-WORKLOADS, NAMESPACED, CLUSTER, ADMISSION = "workloads", "namespaced", "cluster", "admission"
-HARMLESS, UNKNOWN_KIND = "harmless", "unknown"
+WORKLOADS = "workloads"
+NAMESPACED = "namespaced"
+CLUSTER = "cluster"
+ADMISSION = "admission"
+HARMLESS = "harmless"
+UNKNOWN_KIND = "unknown"
 """The categories of kinds: the sections of ``kinds`` in ``fields.yaml``."""
 
 _METADATA = "meta.v1.ObjectMeta"
@@ -319,7 +323,8 @@ def _shapes(name: str) -> _Type:
     """Return the fields of a type that decides nothing."""
     fields: dict[str, _Field | None] = {}
     for key, text in schema()["types"][name].items():
-        type_, shape = text.strip("[]{}"), text[0].strip("abcdefghijklmnopqrstuvwxyz")
+        type_ = text.strip("[]{}")
+        shape = text[0].strip("abcdefghijklmnopqrstuvwxyz")
         values = type_.partition(": ")[2].split()
         check = _CHECKS.get("integer or any string" if type_ == "integer or string" else type_)
         check = partial(_one_of, values) if values else check

@@ -8,7 +8,8 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
-GROUP, _OF_NODES = "networking.gke.io/", "additionalNodeNetworkConfigs"
+GROUP = "networking.gke.io/"
+_OF_NODES = "additionalNodeNetworkConfigs"
 _OTHERS = ("acceleratorNetworkProfile", "additionalPodNetworkConfigs")
 """The fields for networks whose names GKE generates, or that pods share."""
 

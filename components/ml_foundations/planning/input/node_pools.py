@@ -57,7 +57,9 @@ def from_node_pool(
     else:
         lacks |= labels.NETWORK_DEVICE_CLASSES
     zones = pool.zones if len(pool.zones) > 1 else ()
-    node, offered, per_zone = pool.node(known), scheduled(allocatable), pool.most_per_zone
+    node = pool.node(known)
+    offered = scheduled(allocatable)
+    per_zone = pool.most_per_zone
     nodes = NodeClass(name, node, most, fewest, offered, zones, per_zone)
     return replace(
         nodes,
@@ -159,7 +161,8 @@ class _Pool:
     @property
     def surge(self) -> int:
         """Return the most nodes that an upgrade adds (GKE, "Node upgrade strategies")."""
-        upgrade, most = section(self._inputs, "upgradeSettings"), self.sizes[1]
+        upgrade = section(self._inputs, "upgradeSettings")
+        most = self.sizes[1]
         surge = most if upgrade.get("strategy") == "BLUE_GREEN" else upgrade.get("maxSurge")
         is_brief = self.traits.flex_start or self.traits.queued  # and has no upgrades of this kind
         return 0 if is_brief else min(int(surge) if isinstance(surge, (int, float)) else 1, most)
@@ -220,7 +223,8 @@ class _Pool:
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """Return what a node offers besides GKE's reservation and DaemonSets, in thousandths."""
-        traits, huge = self.traits, self.traits.hugepages
+        traits = self.traits
+        huge = self.traits.hugepages
         free = node_resources.allocatable(traits.machine, traits.max_pods, sum(huge.values()))
         _, storage = node_resources.ephemeral_storage_gib(
             traits.boot_disk_gib, traits.ephemeral_local_ssds

@@ -27,8 +27,10 @@ from ml_foundations.planning.model.refusals import Cause, UnknownFact
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
 
-NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
-SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
+NETWORK = "gcp:compute/network:Network"
+CONNECTION = "gcp:servicenetworking/connection:Connection"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
+NAT = "gcp:compute/routerNat:RouterNat"
 """A network, its private services access, its subnetworks, and its NAT gateways."""
 BUCKET = "gcp:storage/bucket:Bucket"
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
@@ -142,8 +144,10 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 
 
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
-    clusters, pools = _of_type(CLUSTER, resources), _of_type(NODE_POOL, resources)
-    objects, operator = objects_of(resources), operator_of(resources)
+    clusters = _of_type(CLUSTER, resources)
+    pools = _of_type(NODE_POOL, resources)
+    objects = objects_of(resources)
+    operator = operator_of(resources)
     networks = device_networks(objects, are_all=len(clusters) == 1)
     if not clusters:
         all_pools = [*(inputs for _, inputs in existing), *pools]
@@ -191,7 +195,8 @@ def _without_devices(
     """Yield the nodes; those without NVIDIA's driver for DRA lack its devices."""
     values = values_of(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
-    selector, operator = section(known, "kubeletPlugin", "nodeSelector"), operator_of(resources)
+    selector = section(known, "kubeletPlugin", "nodeSelector")
+    operator = operator_of(resources)
     is_broken = isinstance(operator, Operator) and operator.breaks_networking
     for node in nodes:
         lacks_driver = is_broken

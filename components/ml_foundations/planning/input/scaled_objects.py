@@ -17,7 +17,8 @@ from ml_foundations.kubernetes.objects import (
 )
 
 _KEDA = "keda.sh/v1alpha1"
-_PAUSED, _PAUSED_REPLICAS = "autoscaling.keda.sh/paused", "autoscaling.keda.sh/paused-replicas"
+_PAUSED = "autoscaling.keda.sh/paused"
+_PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 _MOST = 100
 """The most replicas without a maxReplicaCount."""
 

@@ -53,7 +53,8 @@ def with_job_sets(
     Each has what is refused about its TrainJob with its runtime, if that is shown.
     """
     documents = list(documents)
-    runtimes, resolved = _runtimes(documents), list[Manifest]()
+    runtimes = _runtimes(documents)
+    resolved = list[Manifest]()
     for document in documents:
         is_train_job = (document.get("apiVersion"), document["kind"]) == (TRAINER_API, "TrainJob")
         if not is_train_job:
@@ -94,11 +95,12 @@ def written_fields(documents: Iterable[Manifest]) -> dict[str, WrittenFields]:
 
 
 def _written(train_job: Manifest, runtime: Manifest) -> WrittenFields:
-    owner, spec = f"{runtime['kind']} {name_of(runtime)}", section(runtime, "spec")
+    owner = f"{runtime['kind']} {name_of(runtime)}"
+    spec = section(runtime, "spec")
     fields = {"spec": WrittenField("spec.template.spec", owner)}
     # What Trainer's webhook refuses names the TrainJob's own fields.
-    own = {*section(train_job, "spec"), *_NOT_OF_JOB_SETS}
-    fields |= {f"spec.{key}": WrittenField(f"spec.{key}") for key in sorted(own)}
+    names = {*section(train_job, "spec"), *_NOT_OF_JOB_SETS}
+    fields |= {f"spec.{key}": WrittenField(f"spec.{key}") for key in sorted(names)}
     trainer = section(train_job, "spec", "trainer")
     nodes = WrittenField("spec.trainer.numNodes") if "numNodes" in trainer else None
     if nodes is None and "numNodes" in section(spec, "mlPolicy"):
@@ -163,7 +165,8 @@ def _runtime_of(train_job: Manifest, runtimes: _Runtimes) -> Manifest | None:
 
 def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
     """Return the JobSet of a TrainJob, or the TrainJob with why planning does not know it."""
-    spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
+    spec = section(train_job, "spec")
+    reference = section(train_job, "spec", "runtimeRef")
     why = _not_followed(spec)
     if not why and runtime is None:
         kind = reference.get("kind", _CLUSTER_RUNTIME)
@@ -234,7 +237,8 @@ def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
     step = labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)
     body = section(job, "template", "spec")
     pods = section(body, "template")
-    trainer, policy = section(spec, "trainer"), section(runtime, "mlPolicy")
+    trainer = section(spec, "trainer")
+    policy = section(runtime, "mlPolicy")
     count: Any = body.get("parallelism", 1)
     nodes: Any = trainer.get("numNodes")
     if step == "trainer" and "mlPolicy" in runtime:

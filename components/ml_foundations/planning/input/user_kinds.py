@@ -5,7 +5,9 @@ from typing import Any
 
 from ml_foundations.planning.model.described_kinds import DescribedKind
 
-_TEMPLATE, _NUMBER, _ANY = "core.v1.PodTemplateSpec", "int32", "any"
+_TEMPLATE = "core.v1.PodTemplateSpec"
+_NUMBER = "int32"
+_ANY = "any"
 _CLAIMS = "[core.v1.PersistentVolumeClaim]"
 _METADATA = "meta.v1.ObjectMeta"
 _OF_CONTAINER = {

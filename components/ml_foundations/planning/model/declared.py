@@ -49,7 +49,8 @@ def named_values(
     tree: Manifest, keys: Sequence[str], at: str
 ) -> Iterator[tuple[str, Manifest, Any]]:
     """Yield the values below some keys, with their paths and what holds them."""
-    key, rest = keys[0].removesuffix("[]"), keys[1:]
+    key = keys[0].removesuffix("[]")
+    rest = keys[1:]
     path = joined(at, key) if at else key
     # "key[]" means each item of a list.
     if keys[0] != key:

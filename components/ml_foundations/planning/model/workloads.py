@@ -421,7 +421,9 @@ def workload(
     Autoscalers are by kind, namespace and name of what they scale. ``priority`` returns the
     priority of a pod's spec.
     """
-    kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
+    kind = document["kind"]
+    namespace = namespace_of(document)
+    name = name_of(document)
     unknown = tuple(_unknown(document, kind)) if fingerprint(document) is None else ()
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
@@ -555,7 +557,8 @@ def _job(document: Manifest, kind: str) -> Workload:
 
 def _job_fields(spec: Manifest, path: str, *, of_gang: bool) -> Mapping[str, Any]:
     """Return the fields that decide how many pods of a Job run at once, with their values."""
-    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    parallelism = spec.get("parallelism")
+    completions = spec.get("completions")
     fields = {f"{path}.parallelism": parallelism}
     # All pods of a gang run at once, so it has as many completions.
     is_all = of_gang and completions is not None and completions <= (parallelism or 1)
@@ -564,14 +567,16 @@ def _job_fields(spec: Manifest, path: str, *, of_gang: bool) -> Mapping[str, Any
 
 def _at_once(spec: Manifest, succeeded: int = 0) -> int:
     """Return how many pods of a Job run at once; some that it needs may have succeeded."""
-    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    parallelism = spec.get("parallelism")
+    completions = spec.get("completions")
     most = 1 if parallelism is None else parallelism
     return most if completions is None else min(most, max(0, completions - succeeded))
 
 
 def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
     """Yield the pod sets of a JobSet."""
-    jobs, written = items(section(document, "spec"), "replicatedJobs"), written_fields(document)
+    jobs = items(section(document, "spec"), "replicatedJobs")
+    written = written_fields(document)
     ways = [exclusive.placement(document, job) for job in jobs]
     for index, (job, how) in enumerate(zip(jobs, ways, strict=True)):
         path = f"spec.replicatedJobs[{index}]"

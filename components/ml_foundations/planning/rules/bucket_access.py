@@ -29,7 +29,8 @@ from ml_foundations.planning.rules.findings import Finding, Severity, warning
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
 
-_READ, _WRITE = frozenset({"get", "list"}), frozenset({"get", "list", "create"})
+_READ = frozenset({"get", "list"})
+_WRITE = frozenset({"get", "list", "create"})
 """What a mount needs, in the words of bucket_roles.csv."""
 _ACTING = ("roles/iam.workloadIdentityUser", "roles/iam.serviceAccountTokenCreator")
 """The predefined roles that let an account of Kubernetes act as a Google account: those with
@@ -258,7 +259,8 @@ class _Access:
                 member = f"serviceAccount:{pool or _POOL}[{namespace}/{name}]"
                 argument = "workload_pool of service_account of a TeamNamespace"
                 remedy = f"Grant {_ACTING[0]} on it to {member} ({argument})."
-                about, path = f"ServiceAccount {namespace}/{name}", "metadata.annotations"
+                about = f"ServiceAccount {namespace}/{name}"
+                path = "metadata.annotations"
                 yield warning("workload-identity", about, path, message, remedy)
 
     def of_bucket(
@@ -266,7 +268,8 @@ class _Access:
     ) -> Iterator[Finding]:
         """Yield pods that mount a bucket, without a role for what they do with it."""
         named = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-        account, bucket = self._account(workload.namespace, named), _bucket_of(source)
+        account = self._account(workload.namespace, named)
+        bucket = _bucket_of(source)
         allowed = frozenset[str]()
         for role in self._held(bucket, account):
             allowed |= self._allowed.get(str(role), _WRITE)

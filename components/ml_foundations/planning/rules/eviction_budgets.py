@@ -84,7 +84,8 @@ def _selects(budget: Manifest, workload: Workload, pods: PodSet) -> bool:
 def _closed(budget: Manifest, selected: Sequence[tuple[Workload, PodSet]]) -> Iterator[Finding]:
     """Yield the finding on a budget that lets no pod be evicted even while all are healthy."""
     spec = section(budget, "spec")
-    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    least = spec.get("minAvailable")
+    most = spec.get("maxUnavailable")
     healthy = sum(map(_most, selected))
     # The controller counts shares, and what may be unavailable, of the scales of pods' owners. It
     # lets no pod be evicted if an owner has no scale, or all are without an owner (Kubernetes,

@@ -99,7 +99,8 @@ def later_fields(stack: Stack) -> Iterator[Finding]:
                 yield warning("later-field", full_name(manifest), field, message, remedy)
 
 
-_BEGINS, _MAY = "its cluster begins with an older one", "its release channel still has older ones"
+_BEGINS = "its cluster begins with an older one"
+_MAY = "its release channel still has older ones"
 
 
 def _older(cluster: Manifest, since: str) -> str:

@@ -123,7 +123,8 @@ def _findings(
 
 def _with_variables(container: _Container) -> Manifest:
     """Return a container with the variables that a controller sets, as far as they are known."""
-    workload, manifest = container.workload, container.manifest
+    workload = container.workload
+    manifest = container.manifest
     is_made = labels.MADE_FROM in annotations_of(workload.manifest)
     if workload.kind in _SET_NO_VARIABLES and not is_made:
         return manifest
@@ -151,7 +152,8 @@ def _files(stack: Stack, container: _Container) -> Mapping[str, str]:
 
 def _together(container: _Container) -> int | None:
     """Return how many pods run a program together, or None if not known."""
-    workload, pods = container.workload, container.pods
+    workload = container.workload
+    pods = container.pods
     if workload.groups:
         return sum(pod_set.count for pod_set in workload.pods) // workload.groups
     if workload.kind in ("Deployment", "ReplicaSet"):
@@ -207,18 +209,20 @@ def _of_memory(
             return  # its GPU is not known
         verdicts[gpu] = check_memory(serving, facts, gpu)
     ranked = sorted(verdicts, key=lambda gpu: _BY_SEVERITY.index(verdicts[gpu].severity))
+    reported = [*serving.reasons]
     for gpu in ranked:
         best = verdicts[ranked[0]]
         unknown: list[str] = []
-        for reason in verdicts[gpu].reasons:
-            if reason.severity is Severity.UNDETERMINED:
-                unknown.append(reason.sentences(_option(container.manifest, reason.path))[0])
-            elif reason not in serving.reasons and (gpu is ranked[0] or _is_refused(reason)):
+        for judged in verdicts[gpu].reasons:
+            is_refused = judged.severity is Severity.REFUSED
+            if judged.severity is Severity.UNDETERMINED:
+                unknown.append(judged.sentences(_option(container.manifest, judged.path))[0])
+            elif judged not in reported and (gpu is ranked[0] or is_refused):
                 if best.severity is not Severity.REFUSED:
                     # Pods may be placed on GPUs that are too small, if others are large enough.
-                    reason = replace(reason, severity=Severity.WARNING)
-                ways_out = _ways_out(serving, facts) if facts and _is_refused(reason) else ""
-                finding = container.finding("model-memory", reason, "--max-model-len", ways_out)
+                    judged = replace(judged, severity=Severity.WARNING)
+                ways_out = _ways_out(serving, facts) if facts and _is_refused(judged) else ""
+                finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
                 on = names(candidates[gpu])
                 on = f"on {on}, " if candidates[gpu] else ""
                 yield replace(finding, message=f"{on}{finding.message}")
@@ -251,7 +255,8 @@ def _ways_out(serving: Serving, facts: ModelFacts) -> str:
 
 def _capacity(container: _Container, gpu: GpuMemory, verdict: MemoryVerdict) -> str:
     """Return how many requests each replica holds at once, and all of them."""
-    workload, requests = container.workload, verdict.requests
+    workload = container.workload
+    requests = verdict.requests
 
     def held(replicas: int) -> str:
         low, high = (int((bound or 0) * replicas) for bound in requests or (0, 0))

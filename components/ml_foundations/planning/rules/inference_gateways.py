@@ -221,7 +221,8 @@ def _selected(
     pool: Manifest, servers: Sequence[Pods], candidates: Sequence[Pods]
 ) -> Iterator[Finding]:
     """Yield the findings on the pods that a pool selects among those of its namespace."""
-    about, ports = full_name(pool), _ports(pool)
+    about = full_name(pool)
+    ports = _ports(pool)
     others = [pods for pods in candidates if _listens(pods, ports)]
     listening = [pods for pods in servers if _listens(pods, ports)]
     for pods in servers if ports else ():  # the API server refuses a pool without ports
@@ -229,10 +230,12 @@ def _selected(
         if _listens(pods, ports):
             continue
         message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
-        path, remedy = "spec.selector", "Add a label that only the pods of its server have."
+        path = "spec.selector"
+        remedy = "Add a label that only the pods of its server have."
         if declared and not listening:
             # One of both is wrong: the port, or the labels if other pods have the port.
-            path, actual = "spec.targetPorts", alternatives(sorted(declared, key=str))
+            path = "spec.targetPorts"
+            actual = alternatives(sorted(declared, key=str))
             select = f"select the pods of {others[0].about}" if others else ""
             remedy = as_remedy(f"set {path} to {actual}, which they declare", select)
         # A container without declared ports may listen on any.
@@ -313,7 +316,8 @@ def _closed_ways(
         if not (is_open and network.allows("ingress", pods, source, port)):
             closed = f"network policies close port {port} of {pods.about} to {source.about}"
             remedy = "Add an egress and an ingress rule for this way."
-            path, message = "spec.selector", f"{closed}, {reason}"
+            path = "spec.selector"
+            message = f"{closed}, {reason}"
             yield error("network-policy", full_name(pool), path, message, remedy)
 
 

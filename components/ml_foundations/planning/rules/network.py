@@ -320,7 +320,8 @@ def _named_namespaces(rule: Manifest) -> Iterator[str]:
 
 def _has_port(rule: Manifest, destination: Pods, port: Any) -> bool:
     """Return whether a rule may be about a port, given by number or name; None is any port."""
-    entries, number = items(rule, "ports"), destination.port(port)
+    entries = items(rule, "ports")
+    number = destination.port(port)
     is_any = not entries or number is None
     return is_any or any(_covers(entry, destination, number) for entry in entries)
 

@@ -48,7 +48,8 @@ def network_policies(stack: Stack) -> Iterator[Finding]:
     network = stack.network
     for call in dict.fromkeys(network.calls()):
         if not call.is_open:
-            about, caller = f"NetworkPolicy {call.namespace}/{call.policy}", call.caller
+            about = f"NetworkPolicy {call.namespace}/{call.policy}"
+            caller = call.caller
             closed = f"the network policies of {caller} let none out to it"
             message = f"it lets pods of {caller} in, and {closed}"
             remedy = f"{_let_out(call.namespace, caller)}, or remove it from callers."
@@ -114,7 +115,8 @@ def _called_servers(stack: Stack, pods: Pods) -> Iterator[Finding]:
 
 
 def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -> Iterator[Finding]:
-    spec, (namespace, name) = section(service, "spec"), key_of(service)
+    spec = section(service, "spec")
+    (namespace, name) = key_of(service)
     ports = [entry for entry in mappings(spec, "ports") if entry.get("port") == port]
     if not spec.get("selector") or not ports:
         return

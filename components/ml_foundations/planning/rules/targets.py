@@ -65,7 +65,8 @@ class _Target(NamedTuple):
     def finding(self, field: str, why: str, remedy: str, *, is_certain: bool) -> Finding:
         """Return a finding about a field of the reference."""
         severe = error if is_certain else warning
-        path, message = self.path.removesuffix("name") + field, f"it names {why}"
+        path = self.path.removesuffix("name") + field
+        message = f"it names {why}"
         return severe(
             self.rule, full_name(self.source), path, f"{message}, {_THEN[self.rule]}", remedy
         )
@@ -158,9 +159,11 @@ def targets(stack: Stack) -> Iterator[Finding]:
 def _of_wrong_kind(target: _Target, by_place: _Places) -> Finding:
     # Kubernetes, pkg/controller/podautoscaler, reads the scale of its target; gateway-api v1.6.0,
     # RouteReasonInvalidKind; gateway-api-inference-extension, EndpointPickerRef.
-    why, name = f"not a {alternatives(target.kinds)}", f"name a {alternatives(target.kinds)}"
+    why = f"not a {alternatives(target.kinds)}"
+    name = f"name a {alternatives(target.kinds)}"
     if target.rule == "autoscaling-target":
-        why, name = "which has no replicas to set", "name a Deployment or another server"
+        why = "which has no replicas to set"
+        name = "name a Deployment or another server"
     remedy = as_remedy(*(_other_kinds(target, by_place) or [name]))
     return target.finding("kind", f"{target}, {why}", remedy, is_certain=True)
 
@@ -201,7 +204,9 @@ def _group(version: Any) -> str:
 
 def _without_port(target: _Target, service: Manifest) -> Iterator[Finding]:
     """Yield the finding on a Service without the port by which it is named."""
-    port, key, spec = target.reference.get("port"), "port", section(service, "spec")
+    port = target.reference.get("port")
+    key = "port"
+    spec = section(service, "spec")
     if is_mapping(port):
         key = "name" if "name" in port else "port"
         port = port.get("name", port.get("number"))

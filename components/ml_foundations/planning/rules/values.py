@@ -15,7 +15,8 @@ from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 
 _MIB = 1024 * 1024 * WHOLE
-_IMPOSSIBLE, _TOO_LITTLE = 1 * _MIB, 6 * _MIB
+_IMPOSSIBLE = 1 * _MIB
+_TOO_LITTLE = 6 * _MIB
 """A container's memory, in thousandths of bytes.
 
 The first is less than any runtime needs to start its process. The second is Docker's minimum, set

@@ -105,7 +105,8 @@ def _is_about_pods(webhook: Manifest) -> bool:
 def _has_one_replica(webhook: Manifest, stack: Stack) -> bool:
     """Return whether the webhook's Service leads to declared Deployments of one replica."""
     reference = section(webhook, "clientConfig", "service")
-    namespace, name = reference.get("namespace"), reference.get("name")
+    namespace = reference.get("namespace")
+    name = reference.get("name")
     service = stack.services.get((str(namespace), str(name)))
     if service is None or any(unknown_paths(service.get("spec"))):
         return False

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import Amounts
 
-REQUIRED, PREFERRED, UNCONSTRAINED = "required", "preferred", "unconstrained"
+REQUIRED = "required"
+PREFERRED = "preferred"
+UNCONSTRAINED = "unconstrained"
 
 
 class Slices(NamedTuple):

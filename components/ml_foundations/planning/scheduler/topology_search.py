@@ -62,7 +62,9 @@ class _Search:
         excluded: Mapping[str, str],
         taken: Usage,
     ) -> None:
-        self.topology, self.workers, self.leader = topology, workers, leader
+        self.topology = topology
+        self.workers = workers
+        self.leader = leader
         self.excluded = excluded if topology.is_by_host else NOTHING_EXCLUDED
         self.taken = taken
         self.exclusions = Counter[str]()
@@ -106,7 +108,9 @@ class _Search:
         return self._inner_layers()
 
     def _inner_layers(self) -> str:
-        size, depth, levels = self.size, self.slice_level, self.topology.levels
+        size = self.size
+        depth = self.slice_level
+        levels = self.topology.levels
         for layer in self.layers[1:]:
             if layer.level not in levels:
                 return f"no requested topology level for additional slice layer: {layer.level}"
@@ -118,7 +122,8 @@ class _Search:
                 division = f"{layer.size} must evenly divide parent layer size {size}"
                 return f"additional slice layer size {division}"
             self.inner_sizes |= dict.fromkeys(range(depth + 1, inner + 1), layer.size)
-            size, depth = layer.size, inner
+            size = layer.size
+            depth = inner
         return ""
 
     def _count_pods(self) -> None:
@@ -363,11 +368,13 @@ def _without(free: Amounts, taken: Amounts) -> Amounts:
 
 def _count_in(requests: Amounts, free: Amounts) -> tuple[int, str]:
     """Return how many pods have room, and the resource that limits them."""
-    count, limiting = -1, ""
+    count = -1
+    limiting = ""
     for name, amount in requests.items():
         if not amount:
             continue
         fitting = max(0, free.get(name, 0) // amount)
         if count < 0 or fitting < count or (fitting == count and name < limiting):
-            count, limiting = fitting, name
+            count = fitting
+            limiting = name
     return count, limiting

@@ -125,7 +125,8 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
         machines = {machine.name: machine for machine in known}
         requested = gpus(pod.requests)
         for _, machine in sorted(machines.items()):
-            one, all_ = machine.interface_gbps, machine.nic_gbps
+            one = machine.interface_gbps
+            all_ = machine.nic_gbps
             # These are pods that use whole nodes with such networks.
             if requested < machine.gpu_count or one is None or all_ is None:
                 continue
@@ -185,7 +186,8 @@ def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Re
 def _lost_work(workload: Workload, count: int, pod: PodClass, node: NodeClass) -> str:
     """Return what pods lose when they stop, in words; empty without checkpoint_seconds."""
     seconds = annotations_of(workload.manifest).get(labels.CHECKPOINT_SECONDS)
-    held, price = count * gpus(pod.requests), price_of(node)
+    held = count * gpus(pod.requests)
+    price = price_of(node)
     if not (isinstance(seconds, str) and seconds.isdecimal() and held):
         return ""
     # The pods of one training hold whole nodes, or an equal part of each.
@@ -203,7 +205,8 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
     if not graces:
         return
     left = min(graces)
-    spec, field = section(pod_set.template, "spec"), "terminationGracePeriodSeconds"
+    spec = section(pod_set.template, "spec")
+    field = "terminationGracePeriodSeconds"
     grace = spec.get(field)
     if isinstance(grace, int) and grace > left:
         yield _spot_grace(f"{pod_set.path}.{field}", left, grace, field)

@@ -47,7 +47,8 @@ def unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal
         containers += items(pod.spec, "containers")
         of_pod.update(section(pod.spec, "resources", "requests"))
     for type_, source in _metrics(scaler, _OF_RESOURCES):
-        resource, container = source.get("name"), source.get("container")
+        resource = source.get("name")
+        container = source.get("container")
         if not isinstance(resource, str):
             continue
         measured = [c for c in containers if container in (None, c.get("name"), UNKNOWN)]
@@ -80,7 +81,8 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
                 continue
             has_adapter = _BY_ADAPTER[type_] in adapters
             if name.startswith(labels.GKE_METRIC):
-                problem, has_adapter = _not_by_gke(cluster, scaler, name, gke), False
+                problem = _not_by_gke(cluster, scaler, name, gke)
+                has_adapter = False
             elif has_adapter:
                 problem = _not_by_googles(adapters[_BY_ADAPTER[type_]], name)
             else:
@@ -92,7 +94,8 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
                 # Their autoscaler does nothing, and only its status reports it. It is certain if
                 # the cluster's properties are given: then everything in it is declared. Nobody
                 # knows what an adapter finds.
-                about, is_certain = full_name(scaler), gke is not None and not has_adapter
+                about = full_name(scaler)
+                is_certain = gke is not None and not has_adapter
                 yield Refusal("autoscaling-metric", path, message, remedy, is_certain, about)
 
 

@@ -83,7 +83,8 @@ def _in_cluster(title: str, verdicts: Verdicts) -> Verdicts:
     workloads: list[WorkloadVerdict] = []
     for item in verdicts.workloads:
         workload = replace(item.workload, cluster=title)
-        reasons, warnings = marked(item.reasons), marked(item.warnings)
+        reasons = marked(item.reasons)
+        warnings = marked(item.warnings)
         workloads.append(replace(item, workload=workload, reasons=reasons, warnings=warnings))
     cost = verdicts.cost
     return replace(

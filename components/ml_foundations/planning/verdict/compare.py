@@ -47,7 +47,8 @@ class Change:
     @property
     def is_change(self) -> bool:
         """Return whether its verdict, its GPUs or their cost change, or an error is accepted."""
-        old, new = self.before, self.after
+        old = self.before
+        new = self.after
         if old is None or new is None:
             return old is not new
         if (old.verdict, old.gpus) != (new.verdict, new.gpus):
@@ -150,7 +151,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON values: the changes, then both verdicts in full."""
     changes: list[dict[str, Any]] = []
     for change in comparison.changes:
-        before, after = change.before, change.after
+        before = change.before
+        after = change.after
         values = {"name": change.name, "worse": change.is_worse}
         values |= {"before": before and before.verdict, "after": after and after.verdict}
         changes.append(values)

@@ -190,7 +190,8 @@ def piece(
     name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1
 ) -> PoolCost:
     """Return the cost of pieces that are alike; one is billed by rows of ``charges.csv``."""
-    price, is_stand_in = Decimal(0), False
+    price = Decimal(0)
+    is_stand_in = False
     for row, amount in billed.items():
         priced = charge(row, region) if region else None
         if priced is None:
@@ -223,7 +224,8 @@ def price_of(node: NodeClass) -> Decimal | None:
         except InvalidOperation:  # not known yet
             return None
         return price if price.is_finite() else None
-    machine, region = machine_of(node), node.labels.get(labels.REGION)
+    machine = machine_of(node)
+    region = node.labels.get(labels.REGION)
     gpu = node.labels.get(labels.GKE_ACCELERATOR)
     if machine is None or not isinstance(region, str):
         return None
@@ -241,10 +243,13 @@ def platform_cost(
     fewest = most = 0
     for node in nodes:
         if not node.unknown:
-            fewest, most = fewest + node.fewest, most + node.count
-    fewest, most = min(fewest, _MOST_NAT_VMS), min(most, _MOST_NAT_VMS)
+            fewest = fewest + node.fewest
+            most = most + node.count
+    fewest = min(fewest, _MOST_NAT_VMS)
+    most = min(most, _MOST_NAT_VMS)
     for type_, inputs in resources:
-        name, own_region = inputs.get("name"), inputs.get("region")
+        name = inputs.get("name")
+        own_region = inputs.get("region")
         place = region or (own_region if isinstance(own_region, str) else None)
         if type_ == CLUSTER:
             yield piece(f"GKE's fee for cluster {name}", place, {"cluster": 1})
@@ -267,14 +272,16 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         size = f"the size of {dearest.name}"
         if dearest in cost.pools:
             size = f'the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes)'
-        severe, remedy = error, f"Lower {size}, or raise the budget."
+        severe = error
+        remedy = f"Lower {size}, or raise the budget."
         message = (
             f"at their most, the {cost.what} cost {'at least ' if is_partial else ''}{most:.0f} "
             f"{cost.currency} in a month of {HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above "
             f"the budget of {monthly_budget:.0f}{f'; {unpriced}' if is_partial else ''}"
         )
     elif is_partial:
-        severe, others = warning, f"other resources cost {most:.0f} at most"
+        severe = warning
+        others = f"other resources cost {most:.0f} at most"
         message = f"the cost cannot be compared with the budget: {unpriced}; {others}"
         label = f"the label {labels.HOURLY_PRICE} of its nodes"
         remedy = f"Set the price: node_price of the pool, or {label}."
@@ -298,7 +305,8 @@ def run_cost(pods: Demand, seconds: int) -> RunCost | None:
     hours = Decimal(seconds) / 3600
     costs: list[RunCost] = []
     for group in pods.node_groups:
-        room, price = group.room(pods.pod), price_of(group.node)
+        room = group.room(pods.pod)
+        price = price_of(group.node)
         if room and price is not None:
             needed = (pods.count + room - 1) // room
             nodes = min(group.count, needed)
@@ -332,7 +340,8 @@ class GpuPrices:
 
     def __init__(self, cluster: Cluster, quotas: Mapping[str, Sequence[Quota]]) -> None:
         """Take the nodes and queues of a cluster, and the ResourceQuotas of each namespace."""
-        self._cluster, self._limits = cluster, GpuLimits(quotas, cluster.queues)
+        self._cluster = cluster
+        self._limits = GpuLimits(quotas, cluster.queues)
 
     def of(self, workload: AdmittedWorkload, *, at_least: bool) -> GpuCost | None:
         """Return the cost of a workload's GPUs; None without GPUs."""
@@ -345,7 +354,8 @@ class GpuPrices:
         teams: dict[str, list[AdmittedWorkload]] = {}
         for admitted in workloads:
             teams.setdefault(str(admitted.workload.namespace), []).append(admitted)
-        open_ended, costs = list(foreign), dict[str, GpuCost]()
+        open_ended = list(foreign)
+        costs = dict[str, GpuCost]()
         for team, members in sorted(teams.items()):
             # Workloads of ``foreign`` kinds may have more pods than planning knows.
             is_open = any(member.workload in open_ended for member in members)
@@ -372,9 +382,11 @@ class GpuPrices:
         left = {
             group: group.count * gpus(group.node.allocatable) for group in self._cluster.node_groups
         }
-        count, prices = 0, list[Decimal | None]()
+        count = 0
+        prices = list[Decimal | None]()
         for use in self._limits.uses(workloads):
-            missing, offers = use.gpus, self._offers(use.pod)
+            missing = use.gpus
+            offers = self._offers(use.pod)
             for price, group in offers:
                 taken = min(missing, left[group])
                 left[group] -= taken

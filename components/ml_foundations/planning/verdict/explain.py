@@ -57,7 +57,9 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
 
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
-    quota, resource, amounts = name_of(reason.quota), reason.resource, _amounts(reason)
+    quota = name_of(reason.quota)
+    resource = reason.resource
+    amounts = _amounts(reason)
     need = f"in all {amounts.needed}" if reason.in_all else amounts.needed
     short = readable(reason.wanted - reason.free)
     if reason.workloads:
@@ -96,7 +98,9 @@ def _amounts(exceeded: QuotaExceeded) -> _Amounts:
 
 
 def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
-    count, limit, replica = reason.count, reason.limit, "group" if reason.of_groups else "pod"
+    count = reason.count
+    limit = reason.limit
+    replica = "group" if reason.of_groups else "pod"
     if reason.rule == "autoscaling-ceiling":
         replicas = f"{count} {replica}s, which the autoscaler may set,"
         smaller = f"lower {listed(reason.pods.counts[0].ceilings)}"
@@ -107,7 +111,8 @@ def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
             field = "spec.rolloutStrategy.rollingUpdateConfiguration"
         smaller = f"set {field} to maxSurge 0 and maxUnavailable 1"
     if isinstance(limit, QuotaExceeded):
-        quota, resource = f"ResourceQuota {name_of(limit.quota)}", limit.resource
+        quota = f"ResourceQuota {name_of(limit.quota)}"
+        resource = limit.resource
         amounts = _amounts(limit)
         message = f"{replicas} need {amounts.needed} {resource}, and {quota} leaves {amounts.free}"
         remedy = f"Raise {resource} to {amounts.enough}, or {smaller}."
@@ -150,7 +155,8 @@ _HOW_TO_KNOW = {
 
 def node_is_full(pods: PodSet, pod: PodClass, group: NodeGroup) -> Refusal:
     """Return that a node on which a DaemonSet must run has no room for its pod."""
-    name, lacking = group.node.name, "; ".join(lack_texts(lacks(pod, group)))
+    name = group.node.name
+    lacking = "; ".join(lack_texts(lacks(pod, group)))
     against = lacking or "host ports or anti-affinity keep it off"
     message = f'"{name}" has no room for its pod: {against}'
     remedy = f"Lower the pod's requests, or keep it off {name} by a node selector."
@@ -205,11 +211,9 @@ def _shortfall(reason: decisions.Competition) -> str:
     """Return what all demands need together of the resources that are short, if it is certain."""
     if reason.shortfall is None:
         return ""
-    needed, offered, nodes = (
-        reason.shortfall.needed,
-        reason.shortfall.offered,
-        reason.shortfall.nodes,
-    )
+    needed = reason.shortfall.needed
+    offered = reason.shortfall.offered
+    nodes = reason.shortfall.nodes
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
     amounts = listed(f"{readable(needed[name])} {resource_name(name)}" for name in short)
     if not nodes:

@@ -22,7 +22,8 @@ from ml_foundations.planning.model.storage import copies_of
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import claim_templates
 
-_GLOBAL, _OPEN = "all regions", "region not known"
+_GLOBAL = "all regions"
+_OPEN = "region not known"
 _REGIONAL = "at most includes the second copy of regional disks; whether it counts is unverified"
 _RESERVED = "taken when the reservation is made, in the project that owns it"
 _NOT_COUNTED = "not counted: too little is known of these nodes"
@@ -43,7 +44,8 @@ class QuotaNeed:
 
     def plus(self, second: "QuotaNeed") -> "QuotaNeed":
         """Return the sum of both."""
-        least, most = self.at_least + second.at_least, self.at_most + second.at_most
+        least = self.at_least + second.at_least
+        most = self.at_most + second.at_most
         notes = dict.fromkeys(filter(None, (self.note, second.note)))
         return replace(self, at_least=least, at_most=most, note="; ".join(notes))
 
@@ -59,7 +61,8 @@ def quota_needs(
     # At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
     # only. Nodes that too little is known about have a separate row.
     declared = list(resources)
-    clusters, nodes = of_type(declared, CLUSTER), program.nodes_of(declared, existing)
+    clusters = of_type(declared, CLUSTER)
+    nodes = program.nodes_of(declared, existing)
     if not clusters:
         # The nodes of a cluster that the program does not make have their quota already.
         nodes = [node for node in nodes if node.unknown != program.NO_LIST]
@@ -78,7 +81,8 @@ def quota_needs(
     # GKE removes this pool before it makes the others, so that it is not added to them.
     for key, first in _summed(_of_nodes(_removed_pools(clusters))).items():
         need = sums.get(key, first)
-        least, most = max(need.at_least, first.at_least), max(need.at_most, first.at_most)
+        least = max(need.at_least, first.at_least)
+        most = max(need.at_most, first.at_most)
         sums[key] = replace(need, at_least=least, at_most=most)
     return _sorted(sums)
 
@@ -118,12 +122,14 @@ def _summed(needs: Iterable[QuotaNeed]) -> _Needs:
 
 def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
     for node in nodes:
-        machine, given = machine_of(node), node.labels
+        machine = machine_of(node)
+        given = node.labels
         if machine is None:
             if node.unknown:
                 yield QuotaNeed(_OPEN, node.name, 0, node.count, "nodes", _NOT_COUNTED)
             continue
-        family, vcpus = machine.name.partition("-")[0], machine.vcpus
+        family = machine.name.partition("-")[0]
+        vcpus = machine.vcpus
         gpu = given.get(labels.GKE_ACCELERATOR) or machine.gpu
         disk = given.get(labels.GKE_BOOT_DISK)
         gpus = whole_number(given.get(labels.GKE_ACCELERATOR_COUNT), machine.gpu_count)
@@ -142,7 +148,8 @@ def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
 
 def _need(what: str, region: str, least: int, most: int, *, preemptible: bool = False) -> QuotaNeed:
     kind, _, name = what.partition("/")
-    row, column = quota(kind, name), "preemptible" if preemptible else "standard"
+    row = quota(kind, name)
+    column = "preemptible" if preemptible else "standard"
     written = row[column].replace("{name}", name.upper().replace("-", "_"))
     note = _UNVERIFIED if column in row["unverified"] else ""
     return QuotaNeed(region, written, least, most, row["unit"], note)
@@ -188,7 +195,8 @@ def _of_claims(
 
 
 def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
-    parameters, driver = section(storage_class, "parameters"), storage_class.get("provisioner")
+    parameters = section(storage_class, "parameters")
+    driver = storage_class.get("provisioner")
     gib = _made_gib(driver, parameters, gib)
     if driver == disks.FILESTORE_CSI:
         tier = str(parameters.get("tier") or "standard").lower()

@@ -124,7 +124,8 @@ class DeclaredObjects:
         self._unknown: set[str] = set()
         """The kinds of objects whose names are not known."""
         for manifest in objects:
-            kind, namespace = manifest["kind"], _namespace(manifest)
+            kind = manifest["kind"]
+            namespace = _namespace(manifest)
             name: Any = name_of(manifest)
             if not isinstance(namespace, str) or not isinstance(name, str) or not name:
                 self._unknown.add(kind)
@@ -140,7 +141,9 @@ class DeclaredObjects:
 
     def lacks(self, reference: _Reference) -> bool:
         """Return whether no object has the name, of namespaces that the program alone fills."""
-        kind, namespace, name = reference.kind, reference.namespace, reference.name
+        kind = reference.kind
+        namespace = reference.namespace
+        name = reference.name
         if not isinstance(namespace, str) or not isinstance(name, str):
             return False
         declared = (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ()))
@@ -152,7 +155,8 @@ class DeclaredObjects:
 
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
         """Return the finding on a reference to an object that does not exist."""
-        kind, name = reference.kind, reference.name
+        kind = reference.kind
+        name = reference.name
         known = [known for known in self._names[kind, reference.namespace] if "*" not in known]
         namespaces_with_it: list[str] = []
         for (declared_kind, namespace), declared_names in self._names.items():
@@ -167,7 +171,8 @@ class DeclaredObjects:
             declare = f"Write {near[0]}, or declare the {kind} {name}{where}"
         elif namespaces_with_it:
             message = f"{message}: namespace {min(namespaces_with_it)} has one"
-        rule, remedy = "reference", f"{declare}."
+        rule = "reference"
+        remedy = f"{declare}."
         if kind in ("Secret", "ConfigMap"):
             rule = "secret"
             accept = "If another system makes it, accept this rule."

@@ -127,7 +127,8 @@ def answer(verdicts: Verdicts, accepted: int = 0) -> str:
 def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
     values: dict[str, dict[str, float | None]] = {}
     for piece in pieces:
-        least, most = _number(piece.per_hour_min), _number(piece.per_hour_max)
+        least = _number(piece.per_hour_min)
+        most = _number(piece.per_hour_max)
         values[piece.name] = {"per_hour_min": least, "per_hour_max": most}
     return values
 

@@ -40,7 +40,8 @@ def _shared_claim(
     fitting: Fitting, claim: Manifest, sharing: Sequence[AdmittedWorkload]
 ) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
     """Yield the outcomes of a claim for the workloads that mount it."""
-    pod_count, volumes = 0, fitting.cluster.volumes
+    pod_count = 0
+    volumes = fitting.cluster.volumes
     groups: dict[NodeGroup, None] = {}
     for pod_set, pod in chain.from_iterable(admitted.pod_sets for admitted in sharing):
         pod_count += pod_set.count
@@ -103,7 +104,8 @@ def _keeps_old_pods(admitted: AdmittedWorkload) -> bool:
     is_judged = bool(admitted.pod_sets)  # the pods of others run already
     if admitted.workload.kind != "Deployment" or not (is_judged and admitted.workload.surge):
         return False
-    count, spec = admitted.pod_sets[0][0].count, section(admitted.workload.manifest, "spec")
+    count = admitted.pod_sets[0][0].count
+    spec = section(admitted.workload.manifest, "spec")
     most = section(spec, "strategy", "rollingUpdate").get("maxUnavailable", "25%")
     is_share = isinstance(most, str) and most.endswith("%")
     unavailable = count * whole_number(most[:-1]) // 100 if is_share else whole_number(most)

@@ -68,23 +68,28 @@ def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
 
 def _no_node_takes_one(reason: Shortage) -> Refusal:
     """Return why the nearest node, which has the fewest reasons, does not accept even one pod."""
-    pods, pod = reason.pods, reason.pod
+    pods = reason.pods
+    pod = reason.pod
 
     def distance(group: NodeGroup) -> tuple[float, ...]:
-        points, shares = _refusal_distance(pod, group), 0.0
+        points = _refusal_distance(pod, group)
+        shares = 0.0
         for lack in lacks(pod, group):
             points += _ABSENT if is_extended(lack.resource) and not lack.free else _SHORT
             shares += 1 - lack.free / lack.needed
         return points, shares, -group.count
 
     nearest = min(reason.node_groups, key=distance)
-    refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
-    rule, path = "pod-anti-affinity", pods.path
+    refused = refusals(pod, nearest.node)
+    short = lacks(pod, nearest)
+    rule = "pod-anti-affinity"
+    path = pods.path
     against = "pods that run there keep it off, by host ports or anti-affinity"
     if refused or short:
         against = "; ".join([*(refusal.message for refusal in refused), *lack_texts(short)])
     if refused:
-        rule, path = refused[0].rule, refused[0].path
+        rule = refused[0].rule
+        path = refused[0].path
         path = reason.sources.get(path, f"{pods.path}.{path}")
     elif short:
         first = min(short, key=lambda lack: lack.resource.startswith(labels.GKE_NETWORKS))
@@ -112,12 +117,14 @@ def _request_path(pods: PodSet, resource: str) -> str:
 
 def daemon_set_nowhere(pods: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
-    path, message = pods.path, "it runs on no node, because there are none"
+    path = pods.path
+    message = "it runs on no node, because there are none"
     remedy = "Declare a node pool."
     if groups:
         nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
         refused = refusals(pod, nearest.node)
-        name, messages = nearest.node.name, "; ".join(refusal.message for refusal in refused)
+        name = nearest.node.name
+        messages = "; ".join(refusal.message for refusal in refused)
         against = messages or "its controller does not choose it"
         message = f'it runs on no node; the nearest, "{name}", does not take it: {against}'
         path = f"{path}.{refused[0].path}" if refused else path
@@ -141,7 +148,8 @@ def _remedy(reason: Shortage, nearest: NodeGroup) -> str:
 
 def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
     """Return how to satisfy each rule, whether the nearest node refuses the pods by it or not."""
-    pods, name = reason.pods, nearest.node.name
+    pods = reason.pods
+    name = nearest.node.name
     tolerations = items(reason.pod.spec, "tolerations")
     lasting = [item for item in tolerations if item.get("tolerationSeconds") is None]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
@@ -186,10 +194,13 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
     What a DRA driver offers is claimed by count, and all else is requested by amount.
     """
     overhead = millis(section(reason.pod.spec, "overhead"))
-    ways, claims, absent = list[str](), list[str](), list[str]()
+    ways = list[str]()
+    claims = list[str]()
+    absent = list[str]()
     for resource, _, free in lacks(reason.pod, nearest):
         left = free - overhead.get(resource, 0)
-        most, claim = readable(left, math.floor), reason.sources.get(resource)
+        most = readable(left, math.floor)
+        claim = reason.sources.get(resource)
         if left > 0 and claim:
             ways.append(f"lower count to {most} in {claim}")
         elif left > 0:
@@ -208,7 +219,9 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
 
 def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that a constraint, and not the nodes' room, limits the number of pods."""
-    pod, pods, most = reason.pod, reason.pods, reason.most
+    pod = reason.pod
+    pods = reason.pods
+    most = reason.most
     field, constraints = {
         "topology-spread": ("topologySpreadConstraints", pod.spread),
         "pod-anti-affinity": ("affinity.podAntiAffinity", pod.anti_affinity),
@@ -228,16 +241,19 @@ def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
 
 def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
-    pod, pods = reason.pod, reason.pods
+    pod = reason.pod
+    pods = reason.pods
     largest = max(able, key=lambda group: (group.room(pod), group.count))
     missing = math.ceil((reason.wanted - reason.most) / largest.room(pod))
     # A pool that is split over its zones is one pool to the reader.
-    by_pool, counts = dict[str, NodeGroup](), Counter[str]()
+    by_pool = dict[str, NodeGroup]()
+    counts = Counter[str]()
     for group in able:
         by_pool[group.node.name] = group
         counts[group.node.name] += group.count
     offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
-    name, lower = largest.node.name, lowered(pods.counts, reason.most)
+    name = largest.node.name
+    lower = lowered(pods.counts, reason.most)
     way = f"raise the number of nodes by {missing}"
     if largest.node.is_template:
         way = f"raise the maximum of {name} to {number(counts[name] + missing, 'node')}"

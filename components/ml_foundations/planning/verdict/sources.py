@@ -14,7 +14,8 @@ from ml_foundations.planning.model.workloads import PodSet, Workload
 
 def sources(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -> Mapping[str, str]:
     """Return the field that the user wrote for each field that admission or a controller adds."""
-    template, added = section(pods.template, "spec"), dict[str, str]()
+    template = section(pods.template, "spec")
+    added = dict[str, str]()
     selector = section(template, "nodeSelector")
     annotation, _ = exclusive_annotation(workload, pods)
     for key, value in section(pod.spec, "nodeSelector").items():

@@ -130,7 +130,8 @@ class _Nodes:
     def _next_failure(self, sets: Sequence[_Set], taken: Usage) -> str:
         """Add the domains of one replica to what is taken, or return why there are none."""
         for workers, leader in _groups(sets):
-            demand, of_leader = self._demand(workers), leader and self._demand(leader)
+            demand = self._demand(workers)
+            of_leader = leader and self._demand(leader)
             excluded = self.excluded(workers.pod)
             assigned = assign(self.topology, demand, of_leader, excluded, taken)
             if assigned.failure:
@@ -151,7 +152,8 @@ class _Nodes:
         """
         if leader is None or not self.topology.is_by_host:
             return
-        of_workers, of_leader = self.excluded(workers.pod), self.excluded(leader.pod)
+        of_workers = self.excluded(workers.pod)
+        of_leader = self.excluded(leader.pod)
         chosen = self.groups.keys() - of_workers.keys()
         if wrong := chosen & of_leader.keys():
             by = "Kueue admits a leader by its workers' conditions, and"
@@ -175,7 +177,8 @@ class Topologies:
 
     def place(self, admitted: AdmittedWorkload) -> Outcome:
         """Return whether Kueue finds domains for a workload's pods."""
-        workload, queue = admitted.workload, None
+        workload = admitted.workload
+        queue = None
         if workload.queue is not None:
             queue = self._cluster.queues.cluster_queue(workload.namespace, workload.queue)
         if queue is None or not admitted.queue_usage:
@@ -258,7 +261,8 @@ class Topologies:
 
     def _in_flavor(self, flavor: str, sets: Sequence[_Set], replicas: int) -> Outcome:
         """Return whether Kueue finds domains among the nodes of a flavor."""
-        nodes, path = self._nodes_of(flavor, True), sets[0].pods.count_path
+        nodes = self._nodes_of(flavor, True)
+        path = sets[0].pods.count_path
         failure = nodes.failure(sets, replicas)
         if not failure:
             refused = [*self._unmodelled(nodes, sets)]
@@ -292,7 +296,8 @@ class Topologies:
         members: dict[str, NodeGroup] = {}
         doubts: list[tuple[str, str]] = []
         for group in groups:
-            node, made_labels = group.node, {**group.node.labels, labels.HOSTNAME: ""}
+            node = group.node
+            made_labels = {**group.node.labels, labels.HOSTNAME: ""}
             unmet = [key for key in node_labels if made_labels.get(key) != node_labels[key]]
             if not certain:
                 unmet = [key for key in unmet if made_labels.get(key) is not UNKNOWN]
@@ -327,7 +332,8 @@ class Topologies:
             remedy = f"Add {labels.HOSTNAME} as the last level of the topology."
             yield doubt(RULE, "metadata.labels", message, remedy)
         for member in sets:
-            pod, annotations = member.pod, annotations_of(member.pods.template)
+            pod = member.pod
+            annotations = annotations_of(member.pods.template)
             fields = {
                 "affinity to pods or spreading": not pod.is_simple,
                 "host ports": pod.ports,

@@ -88,7 +88,8 @@ def delete(rehearsal: Rehearsal) -> None:
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """Return the control plane's processes, whether or not they run."""
     cluster = configuration.cluster_folder(rehearsal)
-    pids, logs = cluster / "pids", cluster / "logs"
+    pids = cluster / "pids"
+    logs = cluster / "logs"
     return [Process(name, pids / name, logs / f"{name}.log") for name in COMPONENTS]
 
 
@@ -180,7 +181,8 @@ def _not_ready(rehearsal: Rehearsal) -> dict[str, str]:
     if stopped:
         return dict.fromkeys(stopped, "it does not run")
     unready: dict[str, str] = {}
-    ports, admin = configuration.ports(rehearsal), configuration.admin_context(rehearsal)
+    ports = configuration.ports(rehearsal)
+    admin = configuration.admin_context(rehearsal)
     default_account = "/api/v1/namespaces/default/serviceaccounts/default"
     for name, port, path, context in (
         ("kube-apiserver", "kubeApiserverPort", "/readyz", admin),

@@ -64,7 +64,8 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     A secret that was set in the rehearsal stays until the project's file gets a new plain value for
     its key.
     """
-    source, target = source_stack_file(rehearsal), stack_file(rehearsal)
+    source = source_stack_file(rehearsal)
+    target = stack_file(rehearsal)
     copied = copied_source(rehearsal)
     text = source.read_bytes() if source.exists() else b""
     # Every pulumi command in the rehearsal's shell comes here, so an unchanged file ends it.

@@ -127,7 +127,8 @@ def up(
         recover(rehearsal)
         helm.forget_charts(rehearsal)
     fingerprint = early.fingerprint if early else _fingerprint(rehearsal)
-    pulumi_output, terminal = PulumiOutput(), output()
+    pulumi_output = PulumiOutput()
+    terminal = output()
     title = f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, Step(title, is_live=not verbose) as step:
         is_empty = True

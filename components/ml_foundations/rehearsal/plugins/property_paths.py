@@ -29,7 +29,8 @@ def changed_paths(
         new = {} if new is _ABSENT and isinstance(old, Mapping) and old else new
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
-            before, after = old.get(key, _ABSENT), new.get(key, _ABSENT)
+            before = old.get(key, _ABSENT)
+            after = new.get(key, _ABSENT)
             below = join(path, str(key))
             yield from changed_paths(before, after, below, same=same, enter_blocks=enter_blocks)
     elif isinstance(old, list) and isinstance(new, list):

@@ -61,7 +61,8 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         return messages.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
-        old, new = self._read(request.old_inputs), self._read(request.news)
+        old = self._read(request.old_inputs)
+        new = self._read(request.news)
         return _diff_response(self._call(context, self._provider.diff_config, old, new))
 
     def Configure(self, request: Any, context: Any) -> Any:
@@ -79,7 +80,8 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         return self._call(context, _construct, self._provider, request, self._engine)
 
     def Check(self, request: Any, context: Any) -> Any:
-        old, new = self._read(request.olds), self._read(request.news)
+        old = self._read(request.olds)
+        new = self._read(request.news)
         try:
             inputs = self._call(context, self._provider.check, _resource(request), old, new)
         except plugin.CheckError as error:
@@ -87,7 +89,8 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         return messages.CheckResponse(inputs=_struct(inputs, request.news))
 
     def Diff(self, request: Any, context: Any) -> Any:
-        old, new = self._state(request, request.old_inputs, request.olds), self._read(request.news)
+        old = self._state(request, request.old_inputs, request.olds)
+        new = self._read(request.news)
         return _diff_response(
             self._call(context, self._provider.diff, _resource(request), old, new)
         )
@@ -115,7 +118,8 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         return messages.UpdateResponse(properties=_struct(outputs, inputs))
 
     def Read(self, request: Any, context: Any) -> Any:
-        inputs, properties = request.inputs, request.properties
+        inputs = request.inputs
+        properties = request.properties
         old = self._state(request, inputs, properties)
         state = self._call(context, self._provider.read, _resource(request), old, inputs=inputs)
         if state is None:
@@ -227,7 +231,8 @@ def _check_failures(request: Any, error: plugin.CheckError) -> Any:
 
 
 def _diff_response(diff: plugin.Diff) -> Any:
-    kinds, states = messages.PropertyDiff, messages.DiffResponse
+    kinds = messages.PropertyDiff
+    states = messages.DiffResponse
     response = states(
         changes=states.DIFF_SOME if diff.changed else states.DIFF_NONE,
         replaces=diff.replaces,

@@ -136,7 +136,8 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     declared = store.pools()
     nodes = api.get("/api/v1/nodes")["items"]
     pods = api.get("/api/v1/pods", labelSelector=OTHERS)["items"]
-    job_nodes, unplaced = store.get("ran_on", {}), store.get("unplaced", {})
+    job_nodes = store.get("ran_on", {})
+    unplaced = store.get("unplaced", {})
     pool_by_node: dict[str, str] = {}
     # The nodes of ended Jobs may be gone. The store has kept their pools.
     for pools in job_nodes.values():

@@ -235,7 +235,8 @@ class Observation:
 
 def workload_of(pod: Manifest) -> str:
     """Return kind, namespace and name of the workload, or the group, that a pod belongs to."""
-    namespace, pod_labels = namespace_of(pod), labels_of(pod)
+    namespace = namespace_of(pod)
+    pod_labels = labels_of(pod)
     for kind, label in _OWNER_LABELS.items():
         if name := pod_labels.get(label):
             return f"{kind} {namespace}/{name}"

@@ -73,7 +73,9 @@ class Fleet:
 
 def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
     """Return the nodes and pods of a report, and judge the deployed stack."""
-    nodes, pod_times, manifests = list[Node](), list[PodTimes](), list[Object]()
+    nodes = list[Node]()
+    pod_times = list[PodTimes]()
+    manifests = list[Object]()
     node_times: defaultdict[str, list[datetime]] = defaultdict(list)
     for seen in report.seen:
         pods = of_users(seen.pods)

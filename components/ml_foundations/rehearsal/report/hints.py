@@ -13,7 +13,8 @@ from ml_foundations.rehearsal.report.workloads import Workload
 
 _TOO_MANY = {"dev": 8, "staging": 8, "prod": 30}
 """More replicas than the quota and the pool of a stack of this project allow."""
-_REPLICAS, _MOST = re.compile(r"\breplicas: (\d+)"), re.compile(r"\bmaxReplicas: (\d+)")
+_REPLICAS = re.compile(r"\breplicas: (\d+)")
+_MOST = re.compile(r"\bmaxReplicas: (\d+)")
 
 
 def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
@@ -66,7 +67,8 @@ def _edits(rehearsal: Rehearsal) -> list[str]:
     if rehearsal.project != SOURCE_ROOT.parent or not too_many:
         return edits_of_others
     file = project_files.source_stack_file(rehearsal)
-    replicas, most = _REPLICAS.search(file.read_text()), _MOST.search(file.read_text())
+    replicas = _REPLICAS.search(file.read_text())
+    most = _MOST.search(file.read_text())
     if not replicas:
         return edits_of_others
     path = shlex.quote(os.path.relpath(file))

@@ -346,7 +346,8 @@ def _redirected(address: str, location: str) -> str:
     """Return the address to which an answer from an address redirects."""
     try:
         target = urljoin(address, location)
-        before, after = urlsplit(address).scheme, urlsplit(target).scheme
+        before = urlsplit(address).scheme
+        after = urlsplit(target).scheme
     except ValueError:
         raise _UnavailableError("redirected to an invalid address") from None
     if after != "https" and (before, after) != ("http", "http"):
@@ -369,7 +370,8 @@ def _pool(address: str) -> urllib3.PoolManager:
     if "//" not in proxy:
         proxy = f"http://{proxy}"
     try:
-        login, proxy = _login(proxy), _without_login(proxy)
+        login = _login(proxy)
+        proxy = _without_login(proxy)
     except ValueError:
         raise _UnavailableError(_NO_PROXY) from None
     headers = {"Proxy-Authorization": login} if login else {}

@@ -96,7 +96,12 @@ GROUPS = {
     name: Group(name, **{"binaries": {name: name}} | fields)
     for name, fields in tomllib.loads((_FOLDER / "groups.toml").read_text()).items()
 }
-KUBERNETES, HELM, PULUMI = GROUPS["kubernetes"], GROUPS["helm"], GROUPS["pulumi"]
-LANGUAGE_YAML, KUEUE = GROUPS["language-yaml"], GROUPS["kueue"]
-JOBSET, LWS, KUBERAY = GROUPS["jobset"], GROUPS["lws"], GROUPS["kuberay-operator"]
+KUBERNETES = GROUPS["kubernetes"]
+HELM = GROUPS["helm"]
+PULUMI = GROUPS["pulumi"]
+LANGUAGE_YAML = GROUPS["language-yaml"]
+KUEUE = GROUPS["kueue"]
+JOBSET = GROUPS["jobset"]
+LWS = GROUPS["lws"]
+KUBERAY = GROUPS["kuberay-operator"]
 TRAINER = GROUPS["kubeflow-trainer"]

@@ -21,7 +21,8 @@ def is_verified(folder: Path) -> bool:
     The SHA-256 of a file is checked again only after its size or times have changed. Hashing half a
     gigabyte at every start would take seconds.
     """
-    manifest_path, stamp_path = folder / "manifest.json", folder / "verified.json"
+    manifest_path = folder / "manifest.json"
+    stamp_path = folder / "verified.json"
     try:
         manifest: dict[str, str] = json.loads(manifest_path.read_text())
         stamps = {name: stamp(folder / name) for name in manifest}

@@ -92,7 +92,8 @@ class GcpProvider(Provider):
 
     def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Compare the inputs; some properties cannot change in place."""
-        before, after = _declared(old.inputs), _declared(new)
+        before = _declared(old.inputs)
+        after = _declared(new)
         changes: list[str] = []
         for path in changed(before, after):
             # An input that is new in the program, but has the value that the resource has already,
@@ -420,7 +421,8 @@ def _new_name(resource: Resource, prefix: Any) -> Any:
 
 def _record_of(resource: Resource, state: State) -> Properties:
     """Return a resource as the store keeps it, without secrets."""
-    inputs, outputs = resource.redacted(state.inputs), resource.redacted(state.outputs)
+    inputs = resource.redacted(state.inputs)
+    outputs = resource.redacted(state.outputs)
     identity = {"type": resource.type, "urn": resource.urn, "id": state.id}
     return identity | {"inputs": inputs, "outputs": outputs}
 

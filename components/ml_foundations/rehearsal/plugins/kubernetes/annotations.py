@@ -96,7 +96,8 @@ def _conditions(text: str) -> list[re.Match[str]]:
 
 
 def _is_met(live: Object, expected: re.Match[str]) -> bool:
-    path, value = expected["path"], expected["value"]
+    path = expected["path"]
+    value = expected["value"]
     if expected.re is _CONDITION:
         return condition(live, path).get("status") == (value or "True")
     actual: Any = live

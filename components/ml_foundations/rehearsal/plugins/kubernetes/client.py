@@ -78,7 +78,9 @@ class Client:
 
     def take_fields(self, live: Object, manager: str) -> Object:
         """Let server-side apply own, and so remove, the fields of a creation or of kubectl."""
-        taken, applied, other_entries = list[Object](), list[Object](), list[Object]()
+        taken = list[Object]()
+        applied = list[Object]()
+        other_entries = list[Object]()
         for entry in _managed_fields(live):
             if any(_is_by(entry, *identity) for identity in _REPLACED_MANAGERS):
                 taken.append(entry)

@@ -104,7 +104,8 @@ class Helm:
 
     def refuse_existing(self, inputs: Properties) -> None:
         """Refuse a new release whose name is in use: Helm would upgrade somebody's release."""
-        name, namespace = str(inputs["name"]), str(inputs["namespace"])
+        name = str(inputs["name"])
+        namespace = str(inputs["namespace"])
         if self._status(namespace, name) == "deployed":
             fix = f"change the name of this one, or import it. {plugin.RENAMED}"
             raise RehearsalError(f"the release {namespace}/{name} exists already: {fix}")
@@ -124,7 +125,8 @@ class Helm:
                 controllers.start(rehearsal, toolchain.ensure(), _CONTROLLERS[chart], settings)
             self._provider.log(resource, "warning", f"recorded, chart not installed: {obstacle}")
             return self._record(inputs, resource, instead=obstacle)
-        name, namespace = str(inputs["name"]), str(inputs["namespace"])
+        name = str(inputs["name"])
+        namespace = str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         # An operation of this stack that was killed is undone: Helm would refuse to continue.
         interrupted = self._status(namespace, name)
@@ -311,7 +313,8 @@ class Helm:
         self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = ""
     ) -> State:
         """Record a release, and return its state; ``instead`` is why the chart is not installed."""
-        namespace, name = inputs["namespace"], inputs["name"]
+        namespace = inputs["namespace"]
+        name = inputs["name"]
         record = {
             "namespace": namespace,
             "name": name,
@@ -330,7 +333,8 @@ class Helm:
 
     def _outputs(self, inputs: Properties, is_installed: bool) -> Properties:
         """Return the inputs, with Helm's status of the release if it is installed."""
-        namespace, name = str(inputs["namespace"]), str(inputs["name"])
+        namespace = str(inputs["namespace"])
+        name = str(inputs["name"])
         status: dict[str, Any] = {"name": name, "namespace": namespace}
         last = _last_revision(self._settings.client, namespace, name) if is_installed else None
         if last is None:

@@ -70,7 +70,8 @@ def keep_live(applied: Object, live: Object, ignored: Iterable[str], manager: st
     """
     for path in ignored:
         parent, _, last = path.rpartition(".")
-        target, source = value_at(applied, parent), value_at(live, parent)
+        target = value_at(applied, parent)
+        source = value_at(live, parent)
         is_in_maps = isinstance(target, dict) and isinstance(source, dict) and "[" not in path
         if not is_in_maps or last not in source:
             continue

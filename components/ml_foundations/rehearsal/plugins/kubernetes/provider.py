@@ -122,7 +122,8 @@ class KubernetesProvider(Provider):
         """Compare the old inputs with the new ones."""
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
-        before, after = self._placed(_declared(old.inputs), old.id), self._placed(new)
+        before = self._placed(_declared(old.inputs), old.id)
+        after = self._placed(new)
         stored = (objects.as_stored(before), objects.as_stored(after))
         differing = changed_paths(*stored, same=differences.same)
         changed = [path for path in differing if not is_below(path, resource.ignore)]
@@ -390,7 +391,8 @@ def _new_name(resource: Resource) -> str:
 
 def _is_same_object(old: Properties, new: Properties) -> bool:
     """Return whether both have one name and namespace, so they cannot exist together."""
-    before, after = old.get("metadata"), new.get("metadata")
+    before = old.get("metadata")
+    after = new.get("metadata")
     if not isinstance(before, Mapping) or not isinstance(after, Mapping) or not after.get("name"):
         return False  # Each object gets a separate generated name.
     return all(before.get(key) == after.get(key) for key in ("name", "namespace"))

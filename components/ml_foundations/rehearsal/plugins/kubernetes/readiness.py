@@ -128,7 +128,8 @@ def _is_updated_by_hand(live: Object) -> bool:
 
 def _daemon_set(client: Client, live: Object) -> NotReady | None:
     status = live.get("status", {})
-    scheduled, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    scheduled = status.get("desiredNumberScheduled", 0)
+    ready = status.get("numberReady", 0)
     updated = scheduled if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
     is_ready = _is_observed(live) and min(ready, updated) >= scheduled
     return None if is_ready else NotReady(f"{ready}/{scheduled} pods ready")

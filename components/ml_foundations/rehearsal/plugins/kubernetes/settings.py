@@ -57,7 +57,8 @@ class Settings:
         if not self._cluster["kubeconfig"]:
             fix = "Set the resource's provider to one of your cluster"
             raise RehearsalError(f"the kubernetes provider has no kubeconfig. {fix}")
-        kubeconfig, cluster = self.replica.kubeconfig, self.replica.cluster
+        kubeconfig = self.replica.kubeconfig
+        cluster = self.replica.cluster
         if cluster and not kubeconfig.exists():
             raise RehearsalError(f"the cluster {cluster} cannot be reached: it was deleted")
         # The program's kubeconfig may have the replica's address at an earlier start.
@@ -93,12 +94,14 @@ def diff(old: Properties, new: Properties) -> Diff:
     # The order is that of DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
     keys = sorted({*old, *new} - {"version"})
     changed = [key for key in keys if old.get(key) != new.get(key)]
-    before, after = old.get("clusterIdentifier"), new.get("clusterIdentifier")
+    before = old.get("clusterIdentifier")
+    after = new.get("clusterIdentifier")
     if before and after:
         return Diff(changed, ["clusterIdentifier"] if before != after else [])
     if unknown := [key for key in _CLUSTER_INPUTS if new.get(key) is UNKNOWN]:
         return Diff(changed, unknown)
-    before, after = _server(old), _server(new)
+    before = _server(old)
+    after = _server(new)
     if not before or not after or before == after:
         return Diff(changed)
     return Diff(changed, [key for key in _CLUSTER_INPUTS if key in changed])
