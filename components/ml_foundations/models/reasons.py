@@ -62,7 +62,7 @@ class Cause(Enum):
     PARTITIONS = "{it} is {value}, and NCCL does not connect partitions of a GPU. Set {it} to 1"
     EXECUTOR = "{it} is ray, and several nodes need mp. Set {it} to mp"
     NODES = "{it} is {value}, which the number of nodes, {limit}, does not divide"
-    PODS = "{it} is {value}, and the workload has {limit} pods. Set both to the same number"
+    PODS = "{it} is {value}, and the number of pods is {limit}. Set both to the same number"
     ONE_PROCESS = "{it} is 1, and --multi_gpu needs at least 2. Remove --multi_gpu"
     WEIGHTS = (
         "{model} in {dtype} has {total:.1f} GiB of weights: {value:.1f} GiB on {on}, "
