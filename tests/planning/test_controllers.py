@@ -137,6 +137,7 @@ OF_CLUSTERS: list[tuple[dict[str, Any], str]] = [
     ({"authOptions": {"mode": "token"}}, "rayVersion"),
     ({"authOptions": {"mode": "token"}, "rayVersion": "2.9.0"}, "2.52.0"),
     ({"managedBy": "me"}, "managedBy"),
+    ({"workerGroupSpecs.1": {"groupName": "", "numOfHosts": 2, "minReplicas": 1, "maxReplicas": 1, "template": {"spec": {"containers": [{"name": "w", "image": "i"}]}}}}, "must have a groupName"),
     ({"headGroupSpec.template.metadata": {"name": "example.com/a"}}, "headGroupSpec.template.metadata.name"),
     ({"headGroupSpec.template.metadata": {"finalizers": ["orphan", "foregroundDeletion"]}}, "template.metadata.finalizers must"),
     ({"headGroupSpec.headService": {"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "headService.spec.loadBalancerSourceRanges must"),

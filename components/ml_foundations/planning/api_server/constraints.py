@@ -473,6 +473,11 @@ def whole_subgroups(value: Manifest) -> bool:
     return (size - 1) % in_group == 0 or (size % in_group == 0 and not excludes_leader)
 
 
+@_condition("have a groupName with several hosts a replica", "groupName", "numOfHosts")
+def named_hosts(group: Manifest) -> bool:
+    return group.get("groupName") != "" or group.get("numOfHosts", 1) < 2
+
+
 @_condition("have at most 256 flavors, 256 coveredResources, and 512 pairs of both in each group")
 def few_pairs(groups: Any) -> bool:
     flavors = [len(items(group, "flavors")) for group in groups]
