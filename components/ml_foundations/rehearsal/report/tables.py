@@ -15,6 +15,7 @@ from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
+from ml_foundations.planning.verdict.report import sentence
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import styled
@@ -76,7 +77,7 @@ def leftover_lines(commands: Mapping[str, str]) -> list[str]:
 
 def finding_line(finding: Finding) -> str:
     """Return a finding of the proof in one line."""
-    return printable.line(f"{finding.place}: {finding.message}. {finding.remedy} [{finding.rule}]")
+    return printable.line(sentence(finding))
 
 
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
