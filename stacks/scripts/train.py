@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from torch import distributed, nn
 
-LENGTH = 256
-WIDTH = 256
+LENGTH, WIDTH = 256, 256
 
 
 class Model(nn.Module):
@@ -21,11 +20,9 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = nn.Embedding(256, WIDTH)
-        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(LENGTH, WIDTH)
         layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True, norm_first=True)
-        self.layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, 256)
+        self.layers, self.head = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), nn.Linear(WIDTH, 256)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         """The logits of the byte after each one."""
@@ -51,10 +48,8 @@ def main() -> None:
     parser.add_argument("--name", default=f"model-{os.environ.get('JOB_COMPLETION_INDEX', 0)}")
     parser.add_argument("--steps", type=int, default=1000)
     args = parser.parse_args()
-    batch = int(os.environ.get("BATCH_SIZE", "32"))
-    rate = float(os.environ.get("LEARNING_RATE", "3e-4"))
-    rank = int(os.environ.get("RANK", "0"))
-    peers = "TORCHELASTIC_RUN_ID" in os.environ
+    batch, rate = int(os.environ.get("BATCH_SIZE", "32")), float(os.environ.get("LEARNING_RATE", "3e-4"))
+    rank, peers = int(os.environ.get("RANK", "0")), "TORCHELASTIC_RUN_ID" in os.environ
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -64,11 +59,8 @@ def main() -> None:
 
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    model = Model().to(device)
-    text = corpus(args.data)
-    first = 0
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    saved = args.checkpoints / f"{args.name}.pt"
+    model, text, first = Model().to(device), corpus(args.data), 0
+    optimizer, saved = torch.optim.AdamW(model.parameters(), lr=rate), args.checkpoints / f"{args.name}.pt"
     if saved.exists():
         state = torch.load(saved, map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
