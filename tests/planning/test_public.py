@@ -81,7 +81,12 @@ CASES = Path(__file__).with_name("public")
         ("jobset-denied-by-its-labels", "fits", {"network-policy"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
-        ("jobset-long-name", "cannot-fit", {"gpu-network", "invalid", "lost-work"}),
+        # torchrun starts one process, which uses one of 8 GPUs.
+        (
+            "jobset-long-name",
+            "cannot-fit",
+            {"gpu-network", "invalid", "lost-work", "server-arguments"},
+        ),
         ("jobset-open-to-its-labels", "fits", set[str]()),
         ("jobset-under-deny-all", "fits", {"network-policy"}),
         ("jobset-with-dns-only", "fits", {"network-policy"}),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.documents import read
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -222,3 +223,16 @@ def test_a_job_of_a_runtime_has_a_text_as_name(name: Any) -> None:
     path = "spec.template.spec.replicatedJobs.0.name"
     found = _judged_with("train-job-patched", "ClusterTrainingRuntime", path, name)
     assert found.stack == "cannot-fit"
+
+
+def test_a_patched_runtime_whose_volumes_are_not_known_is_judged() -> None:
+    objects = [*yaml.safe_load_all((_CASES / "train-job-patched.yaml").read_text())]
+    [runtime] = [made for made in objects if made["kind"] == "ClusterTrainingRuntime"]
+    job = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]
+    job["spec"]["template"]["spec"]["volumes"] = UNKNOWN
+    assert judge_documents(objects).stack is Verdict.UNDETERMINED
+
+
+def test_a_train_job_without_a_name_is_judged() -> None:
+    verdicts = _judged_with("train-job-patched", "TrainJob", "metadata.name", None)
+    assert verdicts.stack is Verdict.CANNOT_FIT

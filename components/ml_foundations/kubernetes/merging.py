@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 MERGE_KEYS = {
     **dict.fromkeys(("claims", "containers", "env", "imagePullSecrets", "initContainers"), "name"),
@@ -66,16 +67,17 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
         elif isinstance(value, Mapping):
             result[key] = strategic_merge(section(base, key), cast("Mapping[str, Any]", value))
         elif key in MERGE_KEYS and isinstance(value, list):
-            items = cast("list[Mapping[str, Any]]", value)
+            items = cast("list[Any]", value)
             result[key] = _joined(base.get(key) or [], items, MERGE_KEYS[key])
         else:
             result[key] = value
     return result
 
 
-def _joined(
-    base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: str
-) -> list[dict[str, Any]]:
+def _joined(base: Any, top: list[Any], key: str) -> Any:
+    # Which items join depends on their names.
+    if base is UNKNOWN or any(item is UNKNOWN for item in (*base, *top)):
+        return UNKNOWN
     changes = {item.get(key): item for item in top}
     known = {item.get(key) for item in base}
     joined = [strategic_merge(item, changes.get(item.get(key), {})) for item in base]

@@ -470,7 +470,7 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
         has_indexes = job_spec.get("completionMode") != "NonIndexed"
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
-        if name not in ("", UNKNOWN) and not DNS_LABEL_1035.matches(longest):
+        if name and name is not UNKNOWN and not DNS_LABEL_1035.matches(longest):
             is_of_job = len(str(names[index])) > len(name)
             where = f"{path}.name" if is_of_job else "metadata.name"
             yield where, f"must make DNS labels of at most 63 characters, not {longest}"
