@@ -51,7 +51,11 @@ def _dry(api: Api, document: Object) -> str:
     return _create(api, document, "?dryRun=All&fieldValidation=Strict")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OBJECTS if kind != "TrainingRuntime"])
+NOT_ASKED = ("LeaderWorkerSet", "TrainingRuntime")
+"""The controller of the first is not started here (tests/judges asks it). The second exists."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OBJECTS if kind not in NOT_ASKED])
 def test_the_api_server_accepts_the_valid_objects(kind: str, api: Api) -> None:
     _with_pools(api)
     assert _dry(api, OBJECTS[kind]) == ""
