@@ -163,9 +163,10 @@ def _mark(at: random.Random, document: Object) -> None:
 def _metadata(value: Any) -> Iterator[Object]:
     """The metadata of an object and of the templates in it."""
     if isinstance(value, dict):
+        spec = value.get("spec")
         if isinstance(value.get("metadata"), dict):
             yield value["metadata"]
-        elif "metadata" not in value and "containers" in (value.get("spec") or ()):
+        elif "metadata" not in value and isinstance(spec, dict) and "containers" in spec:
             yield value.setdefault("metadata", {})
         for key, below in value.items():
             if key != "metadata":

@@ -14,7 +14,7 @@ from tests.support.trials import sizes
 FIRST = 20_000
 
 
-@pytest.fixture(scope="module", params=sizes(150, 2500))
+@pytest.fixture(scope="module", params=sizes(150, 400))
 def judgements(
     request: pytest.FixtureRequest, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Judgement]]:
