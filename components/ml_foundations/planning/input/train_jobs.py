@@ -63,14 +63,17 @@ def with_job_sets(
             continue
         runtime = _runtime_of(document, runtimes)
         notes = [note for note in refused(document, runtime) if note.is_error]
+        if not notes:
+            resolved.append(_job_set(document, runtime))
+            continue
         # The parts of a refused TrainJob may have any type. They cannot be merged then.
+        made = _job_set(_without_lists(document), runtime)
         refusals = as_annotation((note.path, str(note.reason)) for note in notes)
-        made = _job_set(_without_lists(document) if notes else document, runtime)
         annotations = {**annotations_of(made), labels.REFUSED: refusals}
         if runtime is not None:
             annotations[labels.WRITTEN_FIELDS] = written_annotation(_written(document, runtime))
         metadata = {**section(made, "metadata"), "annotations": annotations}
-        resolved.append({**made, "metadata": metadata} if notes else made)
+        resolved.append({**made, "metadata": metadata})
     return resolved
 
 

@@ -45,14 +45,14 @@ def without_overhead(spec: Manifest, field: Field) -> Amounts:
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:
     """Return the requests or limits of a pod's containers together."""
-    sums = total(_own(container, field) for container in items(spec, "containers"))
+    sums = total(of_container(container, field) for container in items(spec, "containers"))
     if not items(spec, "initContainers"):
         return sums
     sidecars: Amounts = {}
     peak: Amounts = {}
     # An init container runs next to the sidecars that started before it, and ends before the next.
     for container in items(spec, "initContainers"):
-        amounts = _own(container, field)
+        amounts = of_container(container, field)
         if container.get("restartPolicy") == "Always":
             sidecars = total((sidecars, amounts))
             peak = maximum(peak, sidecars)
@@ -86,7 +86,8 @@ def maximum(first: Mapping[str, int], second: Mapping[str, int]) -> Amounts:
     return {name: max(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}}
 
 
-def _own(container: Manifest, field: Field) -> Amounts:
+def of_container(container: Manifest, field: Field) -> Amounts:
+    """Return the requests or limits of one container."""
     resources = section(container, "resources")
     declared = millis(section(resources, field))
     # A limit without a request is a request: the API server stores it so.

@@ -14,7 +14,6 @@ from ml_foundations.catalog.machine_types import (
 )
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
-from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.selectors import wanted_values
 from ml_foundations.kubernetes.words import alternatives, names, number
@@ -26,8 +25,8 @@ from ml_foundations.models.serving import Serving, read_container
 from ml_foundations.models.sizes import check_launch, check_sizes
 from ml_foundations.models.ways import ways
 from ml_foundations.planning.api_server.defaults import admitted
-from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass, node_class
+from ml_foundations.planning.model.resources import gpus, of_container
 from ml_foundations.planning.model.workloads import PodSet, Workload, groups
 from ml_foundations.planning.rules.findings import Finding, error, info, warning
 from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
@@ -94,10 +93,8 @@ def _findings(
     for judged, pods, index in programs:
         workload = judged.workload
         manifest = items(section(pods.template, "spec"), "containers")[index]
-        resources = section(manifest, "resources")
-        amounts = millis(section(resources, "limits")) | millis(section(resources, "requests"))
-        gpus = amounts.get(labels.GPU_RESOURCE, 0) // WHOLE
-        if not gpus:
+        count = gpus(of_container(manifest, "requests"))
+        if not count:
             continue
         may_change = is_changed and any(item.rule == "unknown-admission" for item in judged.reasons)
         container = _Container(
@@ -105,7 +102,7 @@ def _findings(
             pods,
             path=f"{pods.path}.containers[{index}]",
             manifest=manifest,
-            gpus=gpus,
+            gpus=count,
             is_certain=workload.kind in groups() and not may_change,
         )
         program = read_container(_with_variables(container), _files(stack, container))
@@ -115,7 +112,7 @@ def _findings(
             yield container.finding(rule, program, "the command")
         elif isinstance(program, Launch):
             it = "--nproc-per-node" if program.launcher == "torchrun" else "--num-processes"
-            for reason in check_launch(program, gpus=gpus, pods=_together(container)):
+            for reason in check_launch(program, gpus=count, pods=_together(container)):
                 yield container.finding("server-arguments", reason, it)
         elif isinstance(program, Serving):
             yield from _of_server(container, program, nodes)
@@ -142,11 +139,10 @@ def _files(stack: Stack, container: _Container) -> Mapping[str, str]:
             folders[mount.get("name")] = str(mount.get("mountPath")).rstrip("/")
     files: dict[str, str] = {}
     for volume in items(section(container.pods.template, "spec"), "volumes"):
-        key = container.workload.namespace, section(volume, "configMap").get("name")
-        for config_map in stack.of_kind("ConfigMap") if volume.get("name") in folders else ():
-            if key_of(config_map) == key:
-                for name, text in section(config_map, "data").items():
-                    files[f"{folders[volume.get('name')]}/{name}"] = str(text)
+        key = container.workload.namespace, str(section(volume, "configMap").get("name"))
+        if volume.get("name") in folders:
+            for name, text in section(stack.config_maps.get(key, {}), "data").items():
+                files[f"{folders[volume.get('name')]}/{name}"] = str(text)
     return files
 
 
@@ -221,7 +217,8 @@ def _of_memory(
                 if best.severity is not Severity.REFUSED:
                     # Pods may be placed on GPUs that are too small, if others are large enough.
                     judged = replace(judged, severity=Severity.WARNING)
-                ways_out = _ways_out(serving, facts) if facts and _is_refused(judged) else ""
+                is_error = judged.severity is Severity.REFUSED
+                ways_out = _ways_out(serving, facts) if facts and is_error else ""
                 finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
                 on = names(candidates[gpu])
                 on = f"on {on}, " if candidates[gpu] else ""
@@ -235,10 +232,6 @@ def _of_memory(
         if message:
             about = str(container.workload)
             yield info("model-capacity", about, container.path, message, remedy)
-
-
-def _is_refused(reason: Reason) -> bool:
-    return reason.severity is Severity.REFUSED
 
 
 def _ways_out(serving: Serving, facts: ModelFacts) -> str:
@@ -291,8 +284,7 @@ def _candidates(container: _Container, nodes: Sequence[NodeClass]) -> _Candidate
             continue
         refusals = spec_refusals(spec, node)
         is_refused = any(item.certain and item.rule not in ignored for item in refusals)
-        offered = node.allocatable.get(labels.GPU_RESOURCE, 0) // WHOLE
-        if not is_refused and offered >= container.gpus:
+        if not is_refused and gpus(node.allocatable) >= container.gpus:
             candidates.setdefault(_gpu_of(node.labels), []).append(node.name)
     return candidates or selected
 

@@ -15,7 +15,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespac
 from ml_foundations.kubernetes.quotas import scoped_to, uncounted
 from ml_foundations.kubernetes.trees import UNKNOWN, leaves
 from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import full_name, key_of
+from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
@@ -184,7 +184,6 @@ def _without_digest(container: Manifest) -> str:
 )
 def own_logs(stack: Stack) -> Iterator[Finding]:
     """Yield each DaemonSet that reads the logs of all containers of its node, and its own."""
-    config_maps = {key_of(manifest): manifest for manifest in stack.of_kind("ConfigMap")}
     for agent in stack.of_kind("DaemonSet"):
         pod = section(agent, "spec", "template", "spec")
         if not _mounts_logs(pod):
@@ -192,7 +191,7 @@ def own_logs(stack: Stack) -> Iterator[Finding]:
         settings: list[object] = []
         for volume in _known(pod, "volumes"):
             name = str(section(volume, "configMap").get("name"))
-            settings.append(section(config_maps.get((namespace_of(agent), name), {}), "data"))
+            settings.append(section(stack.config_maps.get((namespace_of(agent), name), {}), "data"))
         for container in _known(pod, "containers"):
             settings += [container.get("command"), container.get("args")]
         # An agent that prints what it reads is then fed by itself, without end (fluent/fluent-bit,

@@ -128,6 +128,11 @@ class Stack:
         return {key_of(service): service for service in self.of_kind("Service")}
 
     @cached_property
+    def config_maps(self) -> Mapping[tuple[str, str], Manifest]:
+        """Shared: the ConfigMaps by namespace and name."""
+        return {key_of(config_map): config_map for config_map in self.of_kind("ConfigMap")}
+
+    @cached_property
     def has_policies(self) -> bool:
         """Shared: whether a cluster may enforce NetworkPolicies."""
         return not self.clusters or any(map(enforces_policies, self.clusters))

@@ -95,12 +95,13 @@ def _judged(
     clusters = program.shown_clusters(resources)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     charts = [str(release.get("namespace")) for release in of_type(resources, RELEASE)]
+    existing = DeclaredObjects(objects, charts)
     workloads = (JudgedWorkload(w.workload, w.verdict, w.reasons) for w in verdicts.workloads)
     # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
     once = without_owned(well_formed(objects))
     stack = Stack(
         objects=once,
-        existing=DeclaredObjects(objects, charts),
+        existing=existing,
         resources=resources,
         nodes=nodes,
         workloads=tuple(workloads),
@@ -112,9 +113,9 @@ def _judged(
     verdicts = with_references(
         verdicts,
         objects,
+        existing,
         in_own_cluster=bool(clusters),
         in_manifests=not stack.is_program,
-        charts=charts,
         accepted=accepted,
     )
     findings = list(chain.from_iterable(rule(stack) for rule in OF_THE_STACK))

@@ -60,10 +60,10 @@ class _Reference(NamedTuple):
 def with_references(
     verdicts: Verdicts,
     objects: Sequence[Manifest],
+    declared: "DeclaredObjects",
     *,
     in_own_cluster: bool,
     in_manifests: bool = False,
-    charts: Collection[str] = (),
     accepted: Collection[str] = (),
 ) -> Verdicts:
     """Return the verdicts with the findings of the rules ``reference`` and ``secret``.
@@ -71,14 +71,13 @@ def with_references(
     Args:
         verdicts: The verdicts without them.
         objects: The Kubernetes objects that are declared.
+        declared: The names of these objects.
         in_own_cluster: Whether the program makes the cluster and shows all that is in it.
         in_manifests: Whether manifests are judged: if they have Namespaces, they have all.
-        charts: The namespaces of the program's Helm releases, whose objects are not shown.
         accepted: The rules whose errors the user accepts.
     """
     if not in_own_cluster and not of_kind(objects, "Namespace"):
         return verdicts
-    declared = DeclaredObjects(objects, charts)
     is_complete = in_own_cluster or in_manifests
 
     def missing(about: str, references: Iterable[_Reference]) -> list[Finding]:
