@@ -195,7 +195,6 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
     if isinstance(dtype, Reason):
         return _verdict([*reasons, dtype])
     stages = weights(serving, facts, dtype)
-    alone = weights(replace(serving, tensor=1, pipeline=1, data=1), facts, dtype)
     if isinstance(stages, Reason):
         return _verdict([*reasons, stages])
     if gpu.is_shared:
@@ -212,12 +211,13 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
         "gpu": gpu.name,
         "gpus": serving.world,
     }
-    words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
     check = _Check(serving, facts, gpu, stages, budget, dtype, words)
     low = check.heaviest.low
     total = gpu.high * GIB
     figures: dict[str, Any] = {"weights": check.heaviest, "budget": budget}
     if low > total * (1 + REFUSAL_MARGIN):
+        alone = weights(replace(serving, tensor=1, pipeline=1, data=1), facts, dtype)
+        words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
         reasons.append(check.exceeds(Cause.WEIGHTS, low, total, "tensor", "model"))
     elif serving.engine == "vllm":
         figures |= _cache_figures(check)

@@ -11,6 +11,8 @@ from typing import Any
 from ml_foundations.kubernetes.words import alternatives, number, shown, verb
 
 GIB = 1024**3
+TENSOR_SIZES = (1, 2, 4, 8, 16)
+"""The tensor parallel sizes that are suggested."""
 
 
 class Severity(StrEnum):
@@ -27,10 +29,13 @@ class Cause(Enum):
 
     UNKNOWN_ARGUMENT = "{value} is not known, so its use of GPUs is not judged"
     UNKNOWN_VALUE = "the value of {value} is not known"
-    UNREADABLE_SCRIPT = "{it} is a script of several steps. Move the program to command and args"
+    UNREADABLE_SCRIPT = (
+        "{it} is a script of several steps",
+        "Move the program to command and args",
+    )
     UNREADABLE_CONFIG = "{it} is the file {value}, which is not known"
-    JOINED_VALUE = "{it} is {value}, which argparse does not split. Write the value separately"
-    INVALID_VALUE = "{it} is {value}, and {limit} is needed. Correct the argument"
+    JOINED_VALUE = ("{it} is {value}, which argparse does not split", "Write the value separately")
+    INVALID_VALUE = ("{it} is {value}, and {limit} is needed", "Correct the argument")
     CHANGES_MEMORY = "the effect of {value} on memory is not known"
     TAKES_MORE_MEMORY = "the memory that {value} takes is not counted"
     UNKNOWN_MODEL = "{value} is not in the catalog of models"
@@ -39,52 +44,68 @@ class Cause(Enum):
     UNKNOWN_QUANTIZATION = "the weights of {model} in {value} are not known"
     UNKNOWN_GPU_MEMORY = "the memory that CUDA reports for {value} is not known"
     SHARED_GPU = "other pods may use the memory of {value}, which is shared"
-    GPUS = "{sizes} needs {gpus}, and {limit} requested. Lower {it}, or request {gpus}"
-    IDLE_GPUS = "it uses {gpus}, and {limit} requested. Raise {it}, or request {gpus}"
-    LOCAL_DATA = "{it} is {value}, and the data parallel size is {limit}. Lower {it}"
+    GPUS = ("{sizes} needs {gpus}, and {limit} requested", "Lower {it}, or request {gpus}")
+    IDLE_GPUS = ("it uses {gpus}, and {limit} requested", "Raise {it}, or request {gpus}")
+    LOCAL_DATA = ("{it} is {value}, and the data parallel size is {limit}", "Lower {it}")
     HEADS = (
-        "{model} has {value} attention heads, which {limit} does not divide. Set {it} to {sizes}"
+        "{model} has {value} attention heads, which {limit} does not divide",
+        "Set {it} to {sizes}",
     )
-    KV_HEADS = "{model} has {value} KV heads, which {limit} does not divide. Set {it} to {sizes}"
+    KV_HEADS = (
+        "{model} has {value} KV heads, which {limit} does not divide",
+        "Set {it} to {sizes}",
+    )
     VOCABULARY = (
-        "{model} has a padded vocabulary of {value:,}, which {limit} does not divide. "
-        "Set {it} to {sizes}"
+        "{model} has a padded vocabulary of {value:,}, which {limit} does not divide",
+        "Set {it} to {sizes}",
     )
-    FP8_BLOCK = "{limit} does not divide {value:,} columns of {model} into FP8 blocks. Lower {it}"
-    EXPERTS = "{model} has no experts to divide. Remove the argument"
+    FP8_BLOCK = (
+        "{limit} does not divide {value:,} columns of {model} into FP8 blocks",
+        "Lower {it}",
+    )
+    EXPERTS = ("{model} has no experts to divide", "Remove the argument")
     DECODE_CONTEXT = "{it} is {value}, and {model} with a tensor parallel size of {limit} needs 1"
     STAGES = "{it} is {value}, and {stages} numbers that sum up to {limit} are needed"
-    LENGTH_OF_MODEL = "{it} is {value:,}, and the longest of {model} is {limit:,}. Lower {it}"
-    BATCH = "{it} is {value:,}, and it must not be below {least}, {limit:,}. Raise {it}"
-    DTYPE_OF_GPU = "{it} is bfloat16, which {gpu} does not support. Set {it} to float16"
-    DTYPE_OF_MODEL = "{it} is float16, in which {model} is not stable. Set {it} to bfloat16"
-    UTILIZATION = "{it} is {value}, and CUDA leaves less of a GPU free. Set {it} to 0.95 or less"
-    PARTITIONS = "{it} is {value}, and NCCL does not connect partitions of a GPU. Set {it} to 1"
-    EXECUTOR = "{it} is ray, and several nodes need mp. Set {it} to mp"
+    LENGTH_OF_MODEL = ("{it} is {value:,}, and the longest of {model} is {limit:,}", "Lower {it}")
+    BATCH = ("{it} is {value:,}, and it must not be below {least}, {limit:,}", "Raise {it}")
+    DTYPE_OF_GPU = ("{it} is bfloat16, which {gpu} does not support", "Set {it} to float16")
+    DTYPE_OF_MODEL = ("{it} is float16, in which {model} is not stable", "Set {it} to bfloat16")
+    UTILIZATION = (
+        "{it} is {value}, and CUDA leaves less of a GPU free",
+        "Set {it} to 0.95 or less",
+    )
+    PARTITIONS = ("{it} is {value}, and NCCL does not connect partitions of a GPU", "Set {it} to 1")
+    EXECUTOR = ("{it} is ray, and several nodes need mp", "Set {it} to mp")
     NODES = "{it} is {value}, which the number of nodes, {limit}, does not divide"
-    PODS = "{it} is {value}, and the number of pods is {limit}. Set both to the same number"
-    ONE_PROCESS = "{it} is 1, and --multi_gpu needs at least 2. Remove --multi_gpu"
+    PODS = ("{it} is {value}, and the number of pods is {limit}", "Set both to the same number")
+    ONE_PROCESS = ("{it} is 1, and --multi_gpu needs at least 2", "Remove --multi_gpu")
     WEIGHTS = (
-        "{model} in {dtype} has {total:.1f} GiB of weights: {value:.1f} GiB on {on}, "
-        "which {have} {limit:.1f}"
+        "{model} in {dtype} has {total:.1f} GiB of weights: {value:.1f} GiB on {on}, which {have} "
+        "{limit:.1f}"
     )
     NO_CACHE = (
         "{model} in {dtype} has {value:.1f} GiB of weights on {on}, and the server may use "
         "{limit:.1f} GiB"
     )
     REQUEST = (
-        "a request of {length:,} tokens needs {value:.1f} GiB of KV cache on {on}, and "
-        "next to the weights of {model} at most {limit:.1f} GiB are left. "
-        "Set --max-model-len to less than {most:,}"
+        (
+            "a request of {length:,} tokens needs {value:.1f} GiB of KV cache on {on}, and next "
+            "to the weights of {model} at most {limit:.1f} GiB are left"
+        ),
+        "Set --max-model-len to less than {most:,}",
     )
     NEAR_LIMIT = (
-        "{model} in {dtype} may need {value:.1f} GiB on {on}, and the server may use "
-        "{limit:.1f} GiB"
+        "{model} in {dtype} may need {value:.1f} GiB on {on}, and the server may use {limit:.1f} "
+        "GiB"
     )
     SAMPLER = (
-        "{it} is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it. "
-        "Set {it} to 0.9"
+        "{it} is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it",
+        "Set {it} to 0.9",
     )
+
+    def __init__(self, fault: str, remedy: str = "") -> None:
+        self.fault = fault
+        self.remedy = remedy
 
 
 _IN_BYTES = (Cause.WEIGHTS, Cause.NO_CACHE, Cause.REQUEST, Cause.NEAR_LIMIT)
@@ -124,7 +145,7 @@ class Reason:
             values["have"] = verb(values["gpus"], "has", "have")
             values["most"] = int(values.get("length", 0) * self.limit / self.value)
         elif self.cause in (Cause.HEADS, Cause.KV_HEADS, Cause.VOCABULARY):
-            sizes = [size for size in (1, 2, 4, 8, 16) if self.value % size == 0]
+            sizes = [size for size in TENSOR_SIZES if self.value % size == 0]
             values["sizes"] = alternatives(sizes)
         elif self.cause in (Cause.GPUS, Cause.IDLE_GPUS):
             values["gpus"] = number(self.value, "GPU")
@@ -133,8 +154,7 @@ class Reason:
             values["value"] = f"{float(self.value):g}"
         elif isinstance(self.value, str):
             values["value"] = shown(self.value).strip("'")
-        fault, _, remedy = self.cause.value.partition(". ")
-        return fault.format(**values), remedy.format(**values)
+        return self.cause.fault.format(**values), self.cause.remedy.format(**values)
 
 
 def refused(cause: Cause, value: Any, limit: Any, path: str = "", **details: Any) -> Reason:

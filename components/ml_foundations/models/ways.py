@@ -9,7 +9,7 @@ from ml_foundations.catalog.charges import STAND_IN
 from ml_foundations.catalog.machine_types import GPUS, Accelerator, MachineType
 from ml_foundations.models.facts import ModelFacts
 from ml_foundations.models.memory import GpuMemory, check_memory
-from ml_foundations.models.reasons import GIB, Severity
+from ml_foundations.models.reasons import GIB, TENSOR_SIZES, Severity
 from ml_foundations.models.serving import Serving
 from ml_foundations.models.sizes import check_sizes
 
@@ -88,7 +88,7 @@ def ways(
 def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
     memory = GpuMemory.of(Accelerator((GPUS[gpu],)))
     for scheme in ("",) if facts.quantization else ("", "fp8"):
-        for size in (1, 2, 4, 8, 16):
+        for size in TENSOR_SIZES:
             given = replace(serving, tensor=size, quantization=scheme or serving.quantization)
             faults = check_sizes(given, facts, gpus=size)
             verdict = check_memory(given, facts, memory)
