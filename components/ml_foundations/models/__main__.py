@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ml_foundations.catalog.charges import STAND_IN
+from ml_foundations.catalog.locations import region_of
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.reading import ReadError
@@ -30,7 +31,7 @@ def main(
     except ReadError as error:
         print(printable.line(f"error: {error}"), file=sys.stderr)
         return 2
-    region = options.zone.rpartition("-")[0] if options.zone.count("-") == 2 else options.zone
+    region = region_of(options.zone)
     length = options.context or facts.max_length
     fitting = ways(
         facts,

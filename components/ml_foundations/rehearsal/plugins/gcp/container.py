@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 
+from ml_foundations.catalog.locations import is_zone, region_of
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -36,7 +37,7 @@ def parent_id(inputs: Inputs, location: GcpLocation) -> str:
 def check_cluster(inputs: Inputs, location: GcpLocation) -> None:
     """Refuse a cluster that GKE would refuse."""
     check_name("Cluster", inputs["name"])
-    if inputs.get("enableAutopilot") and locations.is_zone(location.location_of(inputs)):
+    if inputs.get("enableAutopilot") and is_zone(location.location_of(inputs)):
         raise bad_request("Autopilot clusters must be regional clusters")
     if not any(inputs.get(key) for key in ("enableAutopilot", "nodePools", "initialNodeCount")):
         raise bad_request("Cluster.initial_node_count must be greater than zero")
@@ -63,8 +64,8 @@ def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentia
     identity = cluster_id(inputs, location)
     labels = {**(inputs.get("resourceLabels") or {}), "goog-pulumi-provisioned": "true"}
     zones = inputs.get("nodeLocations") or locations.default_zones(place)
-    kind = "zones" if locations.is_zone(place) else "locations"
-    region = locations.region_of(place)
+    kind = "zones" if is_zone(place) else "locations"
+    region = region_of(place)
     cluster_path = f"projects/{project}/{kind}/{place}/clusters/{name}"
     endpoints_config = inputs.get("controlPlaneEndpointsConfig") or {}
     dns_config = endpoints_config.get("dnsEndpointConfig") or {}

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ml_foundations.catalog.locations import is_zone, region_of
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.progress import RehearsalError
 
 Inputs = Mapping[str, Any]
 
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
 """The letters of a region's zones if they are not a, b and c."""
@@ -41,19 +41,9 @@ class GcpLocation:
         location = inputs.get("location") or self.zone or self.region
         if not location:
             raise RehearsalError("location: required field is not set. Set it, or gcp:region")
-        if not (_ZONE.fullmatch(location) or _REGION.fullmatch(location)):
+        if not (is_zone(location) or _REGION.fullmatch(location)):
             raise bad_request(f'Location "{location}" does not exist')
         return location
-
-
-def is_zone(location: str) -> bool:
-    """Return whether a location is a zone rather than a region."""
-    return _ZONE.fullmatch(location) is not None
-
-
-def region_of(location: str) -> str:
-    """Return the region that a location is or belongs to."""
-    return location.rpartition("-")[0] if is_zone(location) else location
 
 
 def default_zones(location: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.disks import BOOT_DISKS
+from ml_foundations.catalog.locations import is_zone
 from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, pool_sizes
 from ml_foundations.kubernetes import labels
@@ -34,7 +35,7 @@ def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
     # A pool has its own zones, that of its location if it is a zone, or those of the cluster.
     place = location.location_of(inputs)
     zones: list[str] | None = inputs.get("nodeLocations")
-    if not zones and not locations.is_zone(place):
+    if not zones and not is_zone(place):
         zones = cluster.get("nodeLocations")
     zones = list(zones or locations.default_zones(place))
     locations.check_zones(zones, place)

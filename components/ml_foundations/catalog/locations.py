@@ -1,0 +1,15 @@
+"""Zones and regions of Google Cloud, by their names."""
+
+import re
+
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+
+
+def is_zone(location: str) -> bool:
+    """Return whether a location is a zone rather than a region."""
+    return _ZONE.fullmatch(location) is not None
+
+
+def region_of(location: str) -> str:
+    """Return the region that a location is or belongs to."""
+    return location.rpartition("-")[0] if is_zone(location) else location
