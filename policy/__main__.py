@@ -145,7 +145,7 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
             if (finding.severity is Severity.ERROR) == mandatory:
                 rule = f"{finding.severity} {finding.rule}"
                 about = finding.place
-                text = f"{rule}: {about}: {finding.message}. {finding.remedy}"
+                text = f"{rule}: {about}: {finding.text}"
                 report_violation(printable.line(text), urns.get(about))
 
     return _policy(name, about, validate, mandatory)

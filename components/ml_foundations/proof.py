@@ -336,10 +336,9 @@ class Proof:
     def _sentence(self, finding: Finding) -> str:
         name = finding.value or finding.object.partition(" and ")[0]
         place = self._locations.get(name) or self._place_in_program(name, finding.cluster)
-        written = f"Written at {place}." if place else ""
+        written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
-        parts = (f"{finding.place}: {finding.message}.", finding.remedy, written, f"[{where}]")
-        return " ".join(filter(None, parts))
+        return f"{finding.place}: {finding.text}{written} [{where}]"
 
     def _place_in_program(self, name: str, cluster: str) -> str:
         """Return the line and the component that declare an object, such as "__main__.py:31"."""

@@ -53,6 +53,11 @@ class Finding:
         return f"{self.object} in {self.cluster}" if self.cluster else self.object
 
     @property
+    def text(self) -> str:
+        """Its message, with its remedy if it has one."""
+        return f"{self.message}. {self.remedy}" if self.remedy else f"{self.message}."
+
+    @property
     def is_error(self) -> bool:
         """Return whether it keeps something from running for certain."""
         return self.severity is Severity.ERROR

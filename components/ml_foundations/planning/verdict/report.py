@@ -178,5 +178,4 @@ def _marked(finding: Finding, workload: Workload | None = None) -> str:
 def sentence(finding: Finding, workload: Workload | None = None) -> str:
     """Return a finding as text: its object unless that is the workload, message, fix and rule."""
     about = "" if finding.place == str(workload) else f"{finding.place}: "
-    remedy = f" {finding.remedy}" if finding.remedy else ""
-    return f"{about}{finding.message}.{remedy} [{finding.rule}]"
+    return f"{about}{finding.text} [{finding.rule}]"
