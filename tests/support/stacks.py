@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import yaml
-from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.planning import judge
-from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import of_type
+from ml_foundations.planning.input.program import Resource, chart_namespaces
 from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 from ml_foundations.planning.verdict.references import DeclaredObjects
 
@@ -17,7 +15,7 @@ from tests.factories import Manifest
 def stack_of(objects: Iterable[Manifest], *resources: Resource) -> Stack:
     """Return the view of objects, and of the other resources of a program."""
     objects = [*objects]
-    charts = [str(release.get("namespace")) for release in of_type(resources, RELEASE)]
+    charts = chart_namespaces(resources)
     return Stack(objects=objects, existing=DeclaredObjects(objects, charts), resources=resources)
 
 

@@ -21,6 +21,7 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.iam import grants, is_of_iam
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
+from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Cause, UnknownFact
 
@@ -104,16 +105,17 @@ def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
     """Return the inputs of the program's clusters, if all of its charts are ours."""
-    return _of_type(CLUSTER, resources) if charts_of(resources) <= _CHARTS else []
+    return of_type(resources, CLUSTER) if charts_of(resources) <= _CHARTS else []
 
 
-def _of_type(token: str, resources: Iterable[Resource]) -> list[Manifest]:
-    return [inputs for type_, inputs in resources if type_ == token]
+def chart_namespaces(resources: Iterable[Resource]) -> list[str]:
+    """Return the namespaces of the program's Helm releases, whose objects are not shown."""
+    return [str(release.get("namespace")) for release in of_type(resources, RELEASE)]
 
 
 def charts_of(resources: Iterable[Resource]) -> set[str]:
     """Return the names of the charts that a program installs."""
-    return set(map(_chart, _of_type(RELEASE, resources)))
+    return set(map(_chart, of_type(resources, RELEASE)))
 
 
 def _not_shown(kind: str, name: str) -> Manifest:
@@ -144,8 +146,8 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 
 
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
-    clusters = _of_type(CLUSTER, resources)
-    pools = _of_type(NODE_POOL, resources)
+    clusters = of_type(resources, CLUSTER)
+    pools = of_type(resources, NODE_POOL)
     objects = objects_of(resources)
     operator = operator_of(resources)
     networks = device_networks(objects, are_all=len(clusters) == 1)
@@ -216,7 +218,7 @@ def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     if values is None or isinstance(values, Unknown):
         return values
     release = _release_of(resources, versions.GPU_OPERATOR) or {}
-    clusters = _of_type(CLUSTER, resources)
+    clusters = of_type(resources, CLUSTER)
     try:
         operator = Operator.of(values, release.get("version")).on(clusters)
     except ReadError:  # the findings about the platform name the field

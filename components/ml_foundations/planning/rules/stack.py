@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.kubernetes.objects import RELEASE, Manifest
+from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
@@ -110,7 +110,7 @@ class Stack:
     @cached_property
     def charts(self) -> Sequence[str]:
         """Shared: the namespaces of the Helm releases, whose objects are not shown."""
-        return [str(release.get("namespace")) for release in self.of_type(RELEASE)]
+        return program.chart_namespaces(self.resources)
 
     @cached_property
     def kueue(self) -> Manifest | Unknown | None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from ml_foundations.kubernetes.objects import RELEASE, Manifest
+from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.field_catalog import well_formed
@@ -13,7 +13,6 @@ from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets, written_fields
 from ml_foundations.planning.model.decisions import together
-from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.owners import without_owned
 from ml_foundations.planning.rules.added import RULE_ERROR, added_findings
@@ -94,7 +93,7 @@ def _judged(
     objects = with_autoscalers(with_job_sets(objects, of_train_job))
     clusters = program.shown_clusters(resources)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
-    charts = [str(release.get("namespace")) for release in of_type(resources, RELEASE)]
+    charts = program.chart_namespaces(resources)
     existing = DeclaredObjects(objects, charts)
     workloads = (JudgedWorkload(w.workload, w.verdict, w.reasons) for w in verdicts.workloads)
     # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
