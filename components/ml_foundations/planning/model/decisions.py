@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import as_remedy, verb
-from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning
@@ -41,7 +41,7 @@ class QuotaExceeded:
 
     quota: Manifest
     resource: str
-    wanted: int
+    needed: int
     free: int
     hard: int
     workloads: Sequence[Workload | str] = ()
@@ -54,27 +54,27 @@ class GrowthStops:
     """A rollout or an autoscaler that cannot add replicas: a quota or the nodes set a limit."""
 
     rule: str
-    pods: PodSet
+    pod_set: PodSet
     pod: PodClass
     count: int
     limit: QuotaExceeded | int
     of_groups: bool = False
-    """Whether each replica is a group of pods, and ``pods`` a part of it."""
+    """Whether each replica is a group of pods, and ``pod_set`` a part of it."""
 
 
-def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
+def in_turns(pod_set: PodSet, most: int, limit: str) -> Refusal:
     """Return that only some pods of a Job run at a time, for a limit like "the nodes allow"."""
     run = verb(most, "runs", "run")
-    message = f"{most} of {pods.count} pods {run} at a time: {limit} no more"
-    how = as_remedy(lowered(pods.counts, most), f"make room for {pods.count}")
-    return Refusal("runs-in-turns", pods.count_path, message, how)
+    message = f"{most} of {pod_set.count} pods {run} at a time: {limit} no more"
+    how = as_remedy(lowered(pod_set.counts, most), f"make room for {pod_set.count}")
+    return Refusal("runs-in-turns", pod_set.count_path, message, how)
 
 
 @dataclass(frozen=True)
 class Shortage:
     """Nodes for too few pods: for ``least`` in any order, for ``most`` in the best order."""
 
-    pods: PodSet
+    pod_set: PodSet
     pod: PodClass
     node_groups: Sequence[NodeGroup]
     """All node groups, with the pods of DaemonSets."""
@@ -82,7 +82,7 @@ class Shortage:
     most: int
     limited_by: str
     """The rule that makes ``most`` smaller than the free resources would."""
-    wanted: int
+    needed: int
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """The fields of the pods' spec that are not of the template, and whose they are."""
 
@@ -132,8 +132,8 @@ class QueueUsage(NamedTuple):
 class AdmittedPodSet(NamedTuple):
     """A pod set of an admitted workload."""
 
-    declared: PodSet
-    scheduled: PodClass
+    pod_set: PodSet
+    pod: PodClass
     """Its pods, as the scheduler sees them."""
 
 
@@ -217,9 +217,9 @@ def _worst(reasons: Sequence[tuple[Verdict, Reason]]) -> Verdict | None:
 def _copies_for(workload: Workload, pod_sets: Sequence[AdmittedPodSet]) -> list[AdmittedPodSet]:
     """Return the pod sets of an equivalent workload as those of a workload."""
     copies: list[AdmittedPodSet] = []
-    for declared, (_, pod) in zip(workload.pods, pod_sets, strict=True):
-        names = {"name": str(workload), "namespace": workload.namespace, "labels": declared.labels}
-        copies.append(AdmittedPodSet(declared, pod.of(**names)))
+    for pod_set, (_, pod) in zip(workload.pods, pod_sets, strict=True):
+        names = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
+        copies.append(AdmittedPodSet(pod_set, pod.of(**names)))
     return copies
 
 
@@ -250,10 +250,11 @@ class AdmittedWorkload:
     """What planning does not know of it: then nothing is certain."""
     outcome: Outcome = NOTHING_DECIDED
 
-    def sets_selecting(self, node_labels: Manifest) -> int:
-        """Return how many pod sets select nodes with these labels."""
+    def selection_of(self, node_labels: Manifest) -> tuple[int, int]:
+        """Return how many pod sets select nodes with these labels, and minus all their labels."""
         selectors = [section(pod.spec, "nodeSelector") for _, pod in self.pod_sets]
-        return sum(node_labels.items() <= selector.items() for selector in selectors)
+        selecting = sum(node_labels.items() <= selector.items() for selector in selectors)
+        return selecting, -sum(map(len, selectors))
 
     def in_each_flavor(self) -> "list[AdmittedWorkload]":
         """Return the workload with the pods of each choice of flavors, or itself."""
@@ -309,7 +310,7 @@ class AdmittedWorkload:
             return [self.pod_sets]
         phases: list[Sequence[AdmittedPodSet]] = []
         for paths in self.workload.phases:
-            phases.append([pods for pods in self.pod_sets if pods.declared.path in paths])
+            phases.append([pods for pods in self.pod_sets if pods.pod_set.path in paths])
         return phases
 
     def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
@@ -339,15 +340,18 @@ class AdmittedWorkload:
         # JobSet's field that adds volumes: it can make mounts valid that name no volume.
         makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.unknowns)
         is_invalid = False
+        known: list[Reason] = []
         for _, reason in self.outcome.reasons:
             if isinstance(reason, Refusal) and reason.rule == "invalid" and reason.certain:
-                is_invalid |= not (makes_volumes and "volume" in reason.path)
+                if makes_volumes and "volume" in reason.path:
+                    continue
+                is_invalid = True
+            known.append(reason)
         if is_invalid and all(gap.rule == "unknown-field" for gap in self.unknowns):
             return replace(self, unknowns=())
         if not self.unknowns:
             return self
-        reasons = (*self.unknowns, *(reason for _, reason in self.outcome.reasons))
-        undetermined = Outcome.of(Verdict.UNDETERMINED, *reasons)
+        undetermined = Outcome.of(Verdict.UNDETERMINED, *self.unknowns, *known)
         return self.with_outcome(replace(undetermined, warnings=self.outcome.warnings))
 
 

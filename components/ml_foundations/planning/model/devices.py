@@ -151,8 +151,14 @@ class DeviceClaims:
             product = " and ".join(_products(request)) or ("GPU" if count == 1 else "GPUs")
             requested = f"{count} {product}"
             if not able:
-                message = f"it claims {requested} of one node, and {self._offer(nodes)}"
+                offers: list[str] = []
+                for node in nodes:
+                    offers += [f"{node.name} has {n} {gpu}" for gpu, n in self._gpus(node)]
                 remedy = "Claim what one node has."
+                if not offers:
+                    offers = ["no node that takes its pods has GPUs"]
+                    remedy = "Declare nodes with GPUs that its pods select and tolerate."
+                message = f"it claims {requested} of one node, and {', '.join(offers)}"
                 yield Refusal("device-claim", "resourceClaims", message, remedy)
             elif all(map(self._lacks_driver, able)):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
@@ -161,13 +167,6 @@ class DeviceClaims:
                 remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
                 is_certain = all(labels.GPU_DEVICE_CLASS in node.lacks for node in able)
                 yield Refusal("device-claim", "resourceClaims", message, remedy, is_certain)
-
-    def _offer(self, nodes: Sequence[NodeClass]) -> str:
-        """Return the GPUs of nodes in words."""
-        offers: list[str] = []
-        for node in nodes:
-            offers += [f"{node.name} has {count} {product}" for product, count in self._gpus(node)]
-        return ", ".join(offers) or "no node has GPUs"
 
     def _lacks_driver(self, node: NodeClass) -> bool:
         is_of_gke = labels.GKE_NODE_POOL in node.labels and labels.GKE_DRA_DRIVER not in node.labels
@@ -191,11 +190,16 @@ class DeviceClaims:
 
     def _gpus(self, node: NodeClass) -> list[tuple[str, int]]:
         """Return a node's GPUs by product, as its driver publishes them, or by GKE's labels."""
-        published = self._published.get(name_of(node.manifest), Counter())
-        return list(published.items()) or _labelled_gpus(node)
+        if published := self._published.get(name_of(node.manifest)):
+            return list(published.items())
+        # Reading the catalog takes a third of the start-up time.
+        from ml_foundations.catalog.machine_types import gpu_model
+
+        model = gpu_model(node.labels.get(labels.GKE_ACCELERATOR, ""), node.labels)
+        count = whole_number(node.labels.get(labels.GKE_ACCELERATOR_COUNT))
+        return [(model.product, count)] if model else []
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
-        """Yield the requests for devices of a pod's claims."""
         for claim in items(spec, "resourceClaims"):
             for field in fields:
                 claimed = self._specs.get((field, namespace, claim.get(field, "")), {})
@@ -256,16 +260,6 @@ def _whole_gpus(spec: Manifest) -> Iterable[str]:
         attributes = section(device, "attributes") or section(device, "basic", "attributes")
         if section(attributes, "type").get("string", "gpu") == "gpu":
             yield str(section(attributes, "productName").get("string", "")).replace(" ", "-")
-
-
-def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
-    """Return the product and the number of a node's GPUs, by GKE's labels."""
-    # Reading the catalog takes a third of the start-up time.
-    from ml_foundations.catalog.machine_types import gpu_model
-
-    model = gpu_model(node.labels.get(labels.GKE_ACCELERATOR, ""), node.labels)
-    count = whole_number(node.labels.get(labels.GKE_ACCELERATOR_COUNT))
-    return [(model.product, count)] if model else []
 
 
 def _count(request: Manifest) -> int:

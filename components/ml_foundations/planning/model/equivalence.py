@@ -61,27 +61,23 @@ def grouped(
             or name in mentioned
             or node.labels.get(labels.HOSTNAME) != name
         )
-        key = identity(node) if is_alone else (_node_key(node, read), *sorted(pod_keys))
+        key: Hashable = identity(node)
+        if not is_alone:
+            compared = [_only(node.labels, read), node.taints, node.allocatable]
+            key = (fingerprint(compared) or key, *sorted(pod_keys))
         if key not in groups:
             groups[key] = [], list(map(known.setdefault, pod_keys, pods))
         groups[key][0].append(node)
-    return [(_as_one(alike), pods) for alike, pods in groups.values()]
-
-
-def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
-    first, *rest = nodes
-    if not rest:
-        return first
-    return replace(first, name=f"{first.name} and {len(rest)} like it", count=len(nodes))
+    classes: list[tuple[NodeClass, Sequence[PodClass]]] = []
+    for (first, *rest), pods in groups.values():
+        name = f"{first.name} and {len(rest)} like it"
+        as_one = replace(first, name=name, count=len(rest) + 1) if rest else first
+        classes.append((as_one, pods))
+    return classes
 
 
 def _only(mapping: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if key in keys}
-
-
-def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
-    compared = [_only(node.labels, read), node.taints, node.allocatable]
-    return fingerprint(compared) or identity(node)
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:

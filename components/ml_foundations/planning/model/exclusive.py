@@ -3,11 +3,12 @@
 Source: JobSet, pkg/webhooks/pod_webhook.go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
+from ml_foundations.kinds.kind import Kind
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -98,29 +99,47 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
         toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
         tolerations = [*items(spec, "tolerations"), toleration]
         spec = {**spec, "nodeSelector": selector, "tolerations": tolerations}
-    return spec if how.domain is None else _near_its_own(spec, how.domain, key, priority)
-
-
-def _near_its_own(spec: Manifest, domain: str, key: str, priority: str) -> Manifest:
-    near = term(domain, {"key": JOB_KEY, "operator": "In", "values": [key]})
-    others = {"key": JOB_KEY, "operator": "NotIn", "values": [key]}
+    if how.domain is None:
+        return spec
     alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
-    apart = term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
     # An empty namespaceSelector selects the pods of all namespaces.
-    everywhere: Manifest = {"namespaceSelector": {}}
-    return with_terms(spec, {**near, **everywhere}, {**apart, **everywhere})
+    return _apart(spec, how.domain, JOB_KEY, key, [alike], {"namespaceSelector": {}})
 
 
-def with_terms(spec: Manifest, near: Manifest, apart: Manifest) -> Manifest:
-    """Return the spec of pods with a required term of affinity, and one of anti-affinity."""
+def placed_group(
+    document: Manifest, kind: Kind, spec: Manifest, replica: int
+) -> tuple[str, Manifest]:
+    """Return the key of a replica of a described kind, and the spec of its pods in its own domain.
+
+    The webhook gives the leader affinity to its replica, and the controller gives the workers a
+    node selector of the leader's domain. Affinity of all pods has the same outcome.
+    """
+    namespace, name = key_of(document)
+    text = f"{namespace}/{name}-{replica}"
+    key = sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return key, _apart(spec, annotations_of(document)[kind.exclusive], kind.key_label, key)
+
+
+def _apart(
+    spec: Manifest,
+    domain: str,
+    label: str,
+    key: str,
+    alike: Sequence[Manifest] = (),
+    within: Manifest | None = None,
+) -> Manifest:
+    """Return the spec of pods near those with a label's key, in a domain without other keys.
+
+    ``alike`` limits the pods with other keys, and ``within`` the namespaces of all.
+    """
+    has_key = {"key": label, "operator": "In", "values": [key]}
+    has_other_key = ({"key": label, "operator": "Exists"}, {**has_key, "operator": "NotIn"})
+    required = {"podAffinity": [has_key], "podAntiAffinity": [*has_other_key, *alike]}
     affinity = section(spec, "affinity")
     added: dict[str, Manifest] = {}
-    for kind, required in (("podAffinity", near), ("podAntiAffinity", apart)):
+    for kind, expressions in required.items():
+        selector = {"matchExpressions": expressions}
+        term = {"topologyKey": domain, "labelSelector": selector, **(within or {})}
         rules = section(affinity, kind)
-        added[kind] = {**rules, REQUIRED: [*items(rules, REQUIRED), required]}
+        added[kind] = {**rules, REQUIRED: [*items(rules, REQUIRED), term]}
     return {**spec, "affinity": {**affinity, **added}}
-
-
-def term(key: str, *expressions: Manifest) -> Manifest:
-    """Return a term about pods that meet all expressions, in a topology."""
-    return {"topologyKey": key, "labelSelector": {"matchExpressions": [*expressions]}}

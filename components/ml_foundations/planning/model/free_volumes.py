@@ -15,9 +15,10 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
+from ml_foundations.kinds.kind import at
 from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts
-from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.nodes import NodeClass
@@ -155,7 +156,14 @@ class FreeVolumes:
         return frozenset(n for n in volumes if storage.is_reached(self._volumes[n], node))
 
     def _find_reaches(self, volumes: _Names) -> frozenset[str]:
-        return frozenset(_reach(self._volumes[name]) for name in volumes)
+        """Return what decides which nodes reach each of some volumes."""
+        reaches: set[str] = set()
+        for volume in (self._volumes[name] for name in volumes):
+            labelled = labels_of(volume).items()
+            topology = {key: value for key, value in labelled if key in TOPOLOGY_LABELS}
+            affinity = section(volume, "spec", "nodeAffinity")
+            reaches.add(json.dumps([affinity, topology], sort_keys=True, default=str))
+        return frozenset(reaches)
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         """Yield why a claim gets no volume that a node reaches, or perhaps none."""
@@ -165,7 +173,8 @@ class FreeVolumes:
         if is_made and (waits or not candidates):
             return
         if not waits and sum(map(itemgetter(1), self._competing(candidates, workload))) <= 1:
-            candidates = self._smallest(candidates)
+            least = min(self._sizes(candidates), default=0)
+            candidates = frozenset(n for n in candidates if size_of(self._volumes[n]) == least)
         reached = self._reached(candidates, node)
         if not reached and not is_made:
             yield self._out_of_reach(claim, candidates, node)
@@ -178,10 +187,6 @@ class FreeVolumes:
             message = f"claim {name} may get a volume that the node reaches, or not"
             remedy = f"Keep a volume for {name}: name the claim in its claimRef."
             yield doubt("volume-binding", "volumes", message, remedy, only_refuses=True)
-
-    def _smallest(self, volumes: _Names) -> _Names:
-        least = min(self._sizes(volumes), default=0)
-        return frozenset(n for n in volumes if size_of(self._volumes[n]) == least)
 
     def _sizes(self, volumes: _Names) -> list[int]:
         return [size_of(self._volumes[name]) for name in volumes]
@@ -226,7 +231,7 @@ class FreeVolumes:
 
     @cached_property
     def _has_known_sizes(self) -> bool:
-        return all(map(storage.has_known_size, self._all))
+        return all(at(volume, "spec.capacity.storage") is not UNKNOWN for volume in self._all)
 
     @cached_property
     def _first_of_class(self) -> Mapping[str, Manifest]:
@@ -285,10 +290,3 @@ class FreeVolumes:
             narrower = candidates
             smallest_narrower = min(self._sizes(candidates))
         return True
-
-
-def _reach(volume: Manifest) -> str:
-    """Return what decides which nodes reach a volume."""
-    topology = {key: value for key, value in labels_of(volume).items() if key in TOPOLOGY_LABELS}
-    affinity = section(volume, "spec", "nodeAffinity")
-    return json.dumps([affinity, topology], sort_keys=True, default=str)

@@ -94,7 +94,7 @@ class PodClass:
     """Identical pods, as the scheduler sees them."""
 
     name: str
-    """Whose pods they are, for messages."""
+    """The workload as text, by which messages name the pods and pods are matched to workloads."""
     namespace: str
     labels: Mapping[str, Any]
     spec: Manifest
@@ -154,12 +154,34 @@ class PodClass:
     @cached_property
     def ports(self) -> frozenset[_Port]:
         """The host ports of each pod."""
-        return frozenset(() if "pod-anti-affinity" in self.ignored else _ports(self.spec))
+        if "pod-anti-affinity" in self.ignored:
+            return frozenset()
+        ports: set[_Port] = set()
+        init_containers = items(self.spec, "initContainers")
+        sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
+        for container in [*items(self.spec, "containers"), *sidecars]:
+            for port in items(container, "ports"):
+                number = port.get("hostPort")
+                if not number and self.spec.get("hostNetwork"):
+                    number = port.get("containerPort")
+                if number:
+                    address = port.get("hostIP") or _ANY_ADDRESS
+                    ports.add((address, port.get("protocol") or "TCP", int(number)))
+        return frozenset(ports)
 
     @cached_property
     def disks(self) -> frozenset[_Disk]:
         """The disks that each pod mounts by name: pods of one node share them only to read."""
-        return frozenset(_disks(self.spec))
+        disks: set[_Disk] = set()
+        for volume in items(self.spec, "volumes"):
+            for kind, fields in DISK_FIELDS.items():
+                if disk := section(volume, kind):
+                    # Only the pool of rbd may be missing, and its default is rbd.
+                    names = [disk.get(name) or "rbd" for name in fields]
+                    is_read = kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
+                    for monitor in texts(disk, "monitors") or [None]:
+                        disks.add((kind, *names, monitor, is_read))
+        return frozenset(disks)
 
     @property
     def writes_to_disks(self) -> list[_Disk]:
@@ -256,8 +278,19 @@ def pod_class(
 
     spread: list[SpreadConstraint] = []
     for constraint in items(spec, "topologySpreadConstraints"):
-        if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
-            spread.append(_spread_constraint(constraint, pod_labels))
+        if constraint.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule":
+            continue
+        selector: Manifest | None = constraint.get("labelSelector")
+        spread.append(
+            SpreadConstraint(
+                key=constraint["topologyKey"],
+                max_skew=int(constraint["maxSkew"]),
+                min_domains=int(constraint.get("minDomains") or 1),
+                selector=_with_label_keys(selector, constraint, pod_labels),
+                honor_affinity=constraint.get("nodeAffinityPolicy", "Honor") == "Honor",
+                honor_taints=constraint.get("nodeTaintsPolicy", "Ignore") == "Honor",
+            )
+        )
     others |= {"affinity": terms("podAffinity"), "anti_affinity": terms("podAntiAffinity")}
     return PodClass(name, namespace, pod_labels, spec, spread=tuple(spread), **others)
 
@@ -350,17 +383,6 @@ def _affinity_term(
     return AffinityTerm(term["topologyKey"], selector, None if where is None else frozenset(where))
 
 
-def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> SpreadConstraint:
-    return SpreadConstraint(
-        key=constraint["topologyKey"],
-        max_skew=int(constraint["maxSkew"]),
-        min_domains=int(constraint.get("minDomains") or 1),
-        selector=_with_label_keys(constraint.get("labelSelector"), constraint, pod_labels),
-        honor_affinity=constraint.get("nodeAffinityPolicy", "Honor") == "Honor",
-        honor_taints=constraint.get("nodeTaintsPolicy", "Ignore") == "Honor",
-    )
-
-
 def _with_label_keys(
     selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]
 ) -> Manifest | None:
@@ -373,28 +395,6 @@ def _with_label_keys(
     if not added or selector is None:
         return selector
     return {**selector, "matchExpressions": [*items(selector, "matchExpressions"), *added]}
-
-
-def _ports(spec: Manifest) -> Iterable[_Port]:
-    init_containers = items(spec, "initContainers")
-    sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
-    for container in [*items(spec, "containers"), *sidecars]:
-        for port in items(container, "ports"):
-            number = port.get("hostPort")
-            if not number and spec.get("hostNetwork"):
-                number = port.get("containerPort")
-            if number:
-                yield port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
-
-
-def _disks(spec: Manifest) -> Iterable[_Disk]:
-    for volume in items(spec, "volumes"):
-        for kind, fields in DISK_FIELDS.items():
-            if disk := section(volume, kind):
-                names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
-                is_read = kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
-                for monitor in texts(disk, "monitors") or [None]:
-                    yield kind, *names, monitor, is_read
 
 
 def _collide(ports: frozenset[_Port], other_ports: frozenset[_Port]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS
@@ -94,13 +95,13 @@ class NodeClass:
         # Nodes that do not exist yet have no names.
         self.is_template = MAX_NODES in annotations_of(self.manifest)
 
-    @property
+    @cached_property
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node has one for that."""
         is_cordoned = section(self.manifest, "spec").get("unschedulable")
         return self.declared_taints + ([labels.UNSCHEDULABLE_TAINT] if is_cordoned else [])
 
-    @property
+    @cached_property
     def declared_taints(self) -> list[Manifest]:
         """The taints of the nodes and their conditions (pkg/controller/nodelifecycle)."""
         taints = [*items(section(self.manifest, "spec"), "taints")]
@@ -213,7 +214,6 @@ def _part(whole: int, index: int, parts: int) -> int:
 def _with_labels(
     node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None
 ) -> Manifest:
-    """Return a node with more labels."""
     # Its own labels replace those of ``under``; those of ``over`` replace its own.
     if not over and under.keys() <= labels_of(node).keys():
         return node

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, namespace_of, section
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.declared import key_of
-from ml_foundations.planning.model.kind_files import described_kinds
 
 Key = tuple[str, str, str]
 """The kind, the namespace and the name of a workload."""
@@ -55,6 +55,8 @@ def owners_of(document: Manifest) -> set[Key]:
         suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
         if kind == "ReplicaSet" and name.endswith(suffix):
             owners.add(("Deployment", namespace, name.removesuffix(suffix)))
+    # A label that a user wrote may name the object itself.
+    owners.discard(object_key(document))
     return owners
 
 

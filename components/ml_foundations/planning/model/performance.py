@@ -55,8 +55,8 @@ class IdentityMap(Generic[K, V]):
     its identity with a later one.
     """
 
-    def __init__(self, pairs: Iterable[tuple[K, V]] = ()) -> None:
-        self._pairs: dict[int, tuple[K, V]] = {id(key): (key, value) for key, value in pairs}
+    def __init__(self) -> None:
+        self._pairs: dict[int, tuple[K, V]] = {}
 
     def __setitem__(self, key: K, value: V) -> None:
         self._pairs[id(key)] = key, value

@@ -142,7 +142,6 @@ def _shown(slices: Iterable[Manifest]) -> Iterator[tuple[_Device, tuple[str, Man
 
 
 def _holds(term: str, driver: str, device: Manifest) -> bool:
-    """Return whether a comparison is true of a device."""
     if match := _DRIVER.fullmatch(term):
         return match[1] == driver
     if match := _CAPACITY.fullmatch(term):

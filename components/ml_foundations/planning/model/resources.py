@@ -36,11 +36,16 @@ def pod_limits(spec: Manifest) -> Amounts:
 def without_overhead(spec: Manifest, field: Field) -> Amounts:
     """Return the requests or limits of a pod: of the pod as a whole, else of its containers."""
     sums = of_containers(spec, field)
-    if "resources" in spec:
-        for name, amount in _pod_level(spec, field).items():
-            if is_pod_level(name):
-                sums[name] = amount
-    return sums
+    if "resources" not in spec:
+        return sums
+    resources = section(spec, "resources")
+    amounts = millis(section(resources, field))
+    limits = millis(section(resources, "limits"))
+    if field == "requests" and limits:
+        # The requests of containers have priority over the pod-level limit, not for huge pages.
+        requested = {name: sums[name] for name in sums if is_overcommitted(name)}
+        amounts = limits | requested | amounts
+    return sums | {name: amounts[name] for name in amounts if is_pod_level(name)}
 
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:
@@ -92,15 +97,3 @@ def of_container(container: Manifest, field: Field) -> Amounts:
     declared = millis(section(resources, field))
     # A limit without a request is a request: the API server stores it so.
     return millis(section(resources, "limits")) | declared if field == "requests" else declared
-
-
-def _pod_level(spec: Manifest, field: Field) -> Amounts:
-    resources = section(spec, "resources")
-    amounts = millis(section(resources, field))
-    limits = millis(section(resources, "limits"))
-    if field == "limits" or not limits:
-        return amounts
-    requested = of_containers(spec, "requests")
-    overcommitted = {name: amount for name, amount in requested.items() if is_overcommitted(name)}
-    # The requests of containers have priority over the pod-level limit, except for huge pages.
-    return limits | overcommitted | amounts

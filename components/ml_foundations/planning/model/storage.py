@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_foundations.catalog.disks import FILESTORE_CSI
+from ml_foundations.kinds.kind import at
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -18,8 +19,6 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
-from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -141,11 +140,6 @@ def is_free(volume: Manifest) -> bool:
 def access_modes(claim_or_volume: Manifest) -> list[str]:
     """Return the access modes of a claim or a volume."""
     return section(claim_or_volume, "spec").get("accessModes") or []
-
-
-def has_known_size(volume: Manifest) -> bool:
-    """Return whether the size of a volume is known before it is deployed."""
-    return at(volume, "spec.capacity.storage") is not UNKNOWN
 
 
 def size_of(volume: Manifest) -> int:

@@ -218,7 +218,9 @@ class Volumes:
             for claim in (*claims, *existing):
                 for refusal in self._refused(claim, workload, node):
                     # Each existing volume is of one pod, and which one a node takes is not known.
-                    is_open = bool(existing) or _may_be_in_zone(refusal, node)
+                    # A node whose zone is not known may be in that of the volume.
+                    is_zone_open = node.labels.get(labels.ZONE) is UNKNOWN and not node.zones
+                    is_open = bool(existing) or (is_zone_open and refusal.rule == "volume-zone")
                     refusals.append(refusal._replace(certain=False) if is_open else refusal)
             return refusals
 
@@ -518,14 +520,7 @@ def _size_refusals(
     yield Refusal("volume-class", path, message, remedy, is_certain, about)
 
 
-def _may_be_in_zone(refusal: Refusal, node: NodeClass) -> bool:
-    """Return whether a refusal is about a zone, and the node's zone is not known."""
-    is_open = node.labels.get(labels.ZONE) is UNKNOWN and not node.zones
-    return is_open and refusal.rule == "volume-zone"
-
-
 def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
-    """Yield the claims of generic ephemeral volumes."""
     for volume in items(spec, "volumes"):
         if template := section(volume, "ephemeral", "volumeClaimTemplate"):
             # The name is that of the pod and the volume (Kubernetes, "Ephemeral Volumes").

@@ -7,6 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.counts import Count, deciding_path
+from ml_foundations.kinds.kind import Kind, Template, at, holds
+from ml_foundations.kinds.kind_files import (
+    cached_per_kinds,
+    described_kinds,
+    kind_named,
+    kinds,
+    queue_of,
+    user_kinds,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -19,10 +29,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
-from ml_foundations.planning.model.counts import Count, deciding_path
 from ml_foundations.planning.model.declared import key_of, written_kind
-from ml_foundations.planning.model.described_kinds import DescribedKind, Template, at, holds
-from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.performance import fingerprint
 from ml_foundations.planning.model.written import (
@@ -34,13 +41,15 @@ from ml_foundations.planning.model.written import (
 
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """The kinds that make a declared number of alike pods."""
-_RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 _STOPS_JOB = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"}
 """The fields with which failed pods may end a Job."""
 
 _COUNTS = ("replicas", "parallelism", "completions")
 _COUNTING_FIELDS = (*_COUNTS, "strategy", "ordinals", "volumeClaimTemplates")
 """The fields next to a template that decide how many pods and claims there are."""
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of pods that a kubelet runs from its own files: no drain moves these, and no taint
+ends them (Kubernetes, "Create static Pods")."""
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX = "apps.kubernetes.io/pod-index"
 OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
@@ -69,8 +78,8 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
 @cached_per_kinds
 def groups() -> Mapping[str, str]:
     """Return the API group of each kind of workloads."""
-    described = {kind: described.group for kind, described in described_kinds().items()}
-    return {**BUILT_IN, **described}
+    # TrainJobs are judged as the JobSets that are made of them.
+    return {name: kind.group for name, kind in kinds().items() if kind.template_paths_in_schema}
 
 
 @cached_per_kinds
@@ -148,9 +157,7 @@ class Workload:
     @property
     def is_finite(self) -> bool:
         """Return whether its pods end and make room for others."""
-        if described := described_kinds().get(self.kind):
-            return holds(self.manifest, described.ends)
-        return self.kind in _RUN_TO_COMPLETION
+        return holds(self.manifest, kind_named(self.kind).ends)
 
     @property
     def may_make_room(self) -> bool:
@@ -226,10 +233,10 @@ class Workload:
     @property
     def queued_replicas(self) -> int:
         """The number of Workloads of Kueue: one for each group, and each pod of a Deployment."""
-        if self.kind == "Deployment":
+        if queue_of(self.kind).gate == "stored":
             return max(1, self.pods[0].count)
         described = described_kinds().get(self.kind)
-        if described and not self.groups and described.is_exclusive(self.manifest):
+        if described and not self.groups and described.exclusive in annotations_of(self.manifest):
             return max(1, described.replicas_of(self.manifest))
         return max(1, self.groups)
 
@@ -346,9 +353,7 @@ def added_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
 
 def has_scale(kind: str) -> bool:
     """Return whether a kind has a scale: replicas that an autoscaler may set. A user's may have."""
-    if described := described_kinds().get(kind):
-        return bool(described.replicas or described.version)
-    return kind in COUNTED - {"Job"}
+    return kind in user_kinds() or bool(kind_named(kind).replicas)
 
 
 def is_running(document: Manifest) -> bool:
@@ -362,11 +367,8 @@ def _ignores_evictions(policy: Manifest) -> bool:
     """Return whether evicted pods do not count as failed: the first rule that matches decides."""
     first = next(iter(items(policy, "rules")), dict[str, Any]())
     conditions = items(first, "onPodConditions")
-    for condition in conditions:
-        type_and_status = condition.get("type"), condition.get("status", "True")
-        if type_and_status == ("DisruptionTarget", "True"):
-            return first.get("action") == "Ignore"
-    return False
+    states = [(condition.get("type"), condition.get("status", "True")) for condition in conditions]
+    return ("DisruptionTarget", "True") in states and first.get("action") == "Ignore"
 
 
 def may_end(pod: Manifest) -> bool:
@@ -376,25 +378,15 @@ def may_end(pod: Manifest) -> bool:
     return is_limited or spec.get("restartPolicy", "Always") != "Always"
 
 
-_RUN_ONCE = frozenset({"Job", "JobSet", "RayJob", "TrainJob"})
-_ENDS = ("Complete", "Completed", "Failed")
-"""The states after which nothing of them starts again (jobset v0.12.0, pkg/controllers,
-jobSetFinished; kuberay v1.6.2, IsJobDeploymentTerminal; trainer v2.2.1, trainjob_types.go)."""
-
-
 def is_finished(document: Manifest) -> bool:
     """Return whether a document is a pod, or a workload that runs once, that has ended."""
-    status = section(document, "status")
-    if document.get("kind") in _RUN_ONCE:
-        # The API server drops the status of an object that is new.
-        states = [status.get("terminalState"), status.get("jobDeploymentStatus")]
-        for condition in items(status, "conditions"):
-            if condition.get("status") == "True":
-                states.append(condition.get("type"))
-        return is_stored(document) and any(state in _ENDS for state in states)
-    if document.get("kind") != "Pod" or status.get("phase") not in ("Succeeded", "Failed"):
-        return False
-    return is_stored(document) or bool(section(document, "spec").get("nodeName"))
+    if document.get("kind") == "Pod":
+        has_ended = section(document, "status").get("phase") in ("Succeeded", "Failed")
+        is_known = is_stored(document) or bool(section(document, "spec").get("nodeName"))
+        return has_ended and is_known
+    # The API server drops the status of an object that is new.
+    state, _ = kind_named(str(document.get("kind"))).state_of(document)
+    return is_stored(document) and state in ("Completed", "Failed")
 
 
 def is_stored(document: Manifest) -> bool:
@@ -441,7 +433,7 @@ def workload(
             sets = tuple(_of_job_set(document, priority))
             return Workload(kind, namespace, name, document, sets, phases=_phases(document))
         case "DaemonSet":
-            pods = _pod_set(document, 0, "spec.template")
+            pods = _pod_set(document, "spec.template", Count(0, {}))
             return Workload(kind, namespace, name, document, (pods,))
         case _:
             return _replicated(document, kind, scalers)
@@ -471,19 +463,16 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
         domain = annotations_of(document).get(exclusive.EXCLUSIVE)
         yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
-    if described := described_kinds().get(kind):
-        for path in described.template_paths(document):
-            yield from _unknown_template(document, path)
+    described = kinds()[kind]
+    for path in described.template_paths(document):
+        yield from _unknown_template(document, path)
+    if described.pods:
         for path, value in described.deciding_values(document):
             yield from unknown_paths(value, path)
-        return
-    path = template_path(kind)
-    yield from _unknown_template(document, path)
-    if kind == "Pod":
-        return
-    parent = section(document, *path.split(".")[:-1])
-    for key in _COUNTING_FIELDS:
-        yield from unknown_paths(parent.get(key), f"spec.{key}")
+    elif kind != "Pod":
+        parent = section(document, *described.main_template.split(".")[:-1])
+        for key in _COUNTING_FIELDS:
+            yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 
 def _unknown_template(document: Manifest, path: str) -> Iterable[str]:
@@ -506,39 +495,19 @@ def _unknown_template(document: Manifest, path: str) -> Iterable[str]:
     yield from unknown_paths(labels_of(template), f"{path}.metadata.labels".lstrip("."))
 
 
-def template_path(kind: str) -> str:
-    """Return the path of a kind's pod template; that of a Pod is the Pod itself.
-
-    A described kind may have several. The path is that of most of its pods.
-    """
-    if described := described_kinds().get(kind):
-        return described.main_template
-    return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
-
-
 def claim_templates(document: Manifest) -> tuple[Manifest, ...]:
     """Return the claims that an object has made for each of its pods."""
-    if described := described_kinds().get(document["kind"]):
-        return described.claims_of(document)
-    is_stateful = document["kind"] == "StatefulSet"
-    return tuple(items(section(document, "spec"), "volumeClaimTemplates")) if is_stateful else ()
+    *parents, key = kind_named(document["kind"]).claims.split(".")
+    return tuple(items(section(document, *parents), key))
 
 
-def template_paths(document: Manifest) -> list[str]:
-    """Return the paths of the pod templates of an object, except a JobSet's."""
-    described = described_kinds().get(document["kind"])
-    return described.template_paths(document) if described else [template_path(document["kind"])]
-
-
-def _pod_set(
-    document: Manifest, count: int, path: str, fields: Mapping[str, Any] | None = None
-) -> PodSet:
+def _pod_set(document: Manifest, path: str, count: Count) -> PodSet:
     template = section(document, *path.split("."))
     pod_labels = {**labels_of(template), **_controller_labels(document)}
     spec = read_fields(section(template, "spec"))
-    counts = (Count(count, fields or {}),)
+    counts = (count,)
     count_path = deciding_path(counts)
-    return PodSet(template, spec, pod_labels, count, f"{path}.spec", count_path, counts)
+    return PodSet(template, spec, pod_labels, count.number, f"{path}.spec", count_path, counts)
 
 
 def _job(document: Manifest, kind: str) -> Workload:
@@ -549,10 +518,9 @@ def _job(document: Manifest, kind: str) -> Workload:
     if kind == "CronJob":
         marks.append(annotations_of(section(document, "spec", "jobTemplate")).get(labels.GANG))
     is_gang = "true" in marks or talk(spec)
-    fields = _job_fields(spec, path, of_gang=is_gang)
-    pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", fields)
-    whose = (kind, *key_of(document), document)
-    return Workload(*whose, (pods,), all_at_once=is_gang)
+    count = Count(_at_once(spec, succeeded), _job_fields(spec, path, of_gang=is_gang))
+    pods = _pod_set(document, f"{path}.template", count)
+    return Workload(kind, *key_of(document), document, (pods,), all_at_once=is_gang)
 
 
 def _job_fields(spec: Manifest, path: str, *, of_gang: bool) -> Mapping[str, Any]:
@@ -574,7 +542,6 @@ def _at_once(spec: Manifest, succeeded: int = 0) -> int:
 
 
 def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
-    """Yield the pod sets of a JobSet."""
     jobs = items(section(document, "spec"), "replicatedJobs")
     written = written_fields(document)
     ways = [exclusive.placement(document, job) for job in jobs]
@@ -639,19 +606,16 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     return tuple(phases)
 
 
-def _of_described(
-    document: Manifest, described: DescribedKind, autoscalers: Sequence[Manifest]
-) -> Workload:
+def _of_described(document: Manifest, described: Kind, autoscalers: Sequence[Manifest]) -> Workload:
     """Return the workload of a described kind: a pod set for each template."""
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
     outer: tuple[Count, ...] = ()
     if path := described.replicas:
-        fields = _scaled_fields(path, at(document, path), autoscalers)
-        outer = (Count(replicas, fields, ceilings=_ceilings(autoscalers)),)
+        outer = (_scaled_count(path, at(document, path), replicas, autoscalers),)
     whose = (described.kind, *key_of(document), document)
     claims = claim_templates(document)
     sets: list[PodSet] = []
-    is_exclusive = described.is_exclusive(document)
+    is_exclusive = described.exclusive in annotations_of(document)
     templates = [*described.templates(document)]
     for template in templates:
         factors = _shared_factors(templates, template)
@@ -671,14 +635,15 @@ def _of_described(
         counts_of_one = (*[factor._replace(number=1) for factor in outer], *factors)
         alone = replace(pods, count=template.count * min(replicas, 1), counts=counts_of_one)
         for replica in range(max(1, replicas)):
-            key, spec = described.placed(document, pods.spec, replica)
+            key, spec = exclusive.placed_group(document, described, pods.spec, replica)
             pod_labels = {**pods.labels, described.key_label: key}
             sets.append(replace(alone, spec=spec, labels=pod_labels))
     if not sets:
         return Workload(*whose, (), unknown=("spec",))
     if is_exclusive or not described.replicas:
         return Workload(*whose, tuple(sets), claims=claims)
-    surge = min(_number_or_share(described.surge_of(document), replicas), replicas)
+    added = at(document, described.surge) if described.surge else 0
+    surge = min(_number_or_share(added or 0, replicas), replicas)
     made = Workload(*whose, tuple(sets), claims=claims)
     return replace(made, groups=replicas, surge=surge, ceiling=ceiling)
 
@@ -702,48 +667,39 @@ def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | Non
     return max(min(count, ceiling), least), ceiling
 
 
-def _scaled_fields(path: str, replicas: Any, autoscalers: Sequence[Manifest]) -> Mapping[str, Any]:
-    """Return the fields that decide the replicas of an object, and their values."""
-    fields = {path: replicas}
-    for autoscaler in autoscalers if replicas != 0 else ():
-        least = section(autoscaler, "spec").get("minReplicas")
-        kind = written_kind(autoscaler)
-        field = "spec.minReplicaCount" if kind == "ScaledObject" else "spec.minReplicas"
-        fields[f"{field} of {kind} {name_of(autoscaler)}"] = int(least or 1)
-    return fields
-
-
-def _ceilings(autoscalers: Sequence[Manifest]) -> tuple[str, ...]:
-    """Return the fields with the most replicas that autoscalers may set."""
-    fields: list[str] = []
+def _scaled_count(
+    path: str, declared: Any, replicas: int, autoscalers: Sequence[Manifest]
+) -> Count:
+    """Return the replicas of an object, with its field and those of its autoscalers."""
+    fields = {path: declared}
+    ceilings: list[str] = []
     for autoscaler in autoscalers:
         kind = written_kind(autoscaler)
-        field = "spec.maxReplicaCount" if kind == "ScaledObject" else "spec.maxReplicas"
-        fields.append(f"{field} of {kind} {name_of(autoscaler)}")
-    return tuple(fields)
+        is_scaled_object = kind == "ScaledObject"
+        most = "spec.maxReplicaCount" if is_scaled_object else "spec.maxReplicas"
+        least = "spec.minReplicaCount" if is_scaled_object else "spec.minReplicas"
+        ceilings.append(f"{most} of {kind} {name_of(autoscaler)}")
+        if declared != 0:
+            fewest = section(autoscaler, "spec").get("minReplicas")
+            fields[f"{least} of {kind} {name_of(autoscaler)}"] = int(fewest or 1)
+    return Count(replicas, fields, ceilings=tuple(ceilings))
 
 
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
     spec = section(document, "spec")
-    replicas = spec.get("replicas")
-    count, ceiling = _scaled(1 if replicas is None else replicas, autoscalers)
-    claims = claim_templates(document)
-    surge = _surge(spec, count) if kind == "Deployment" else 0
-    whose = (kind, *key_of(document), document)
-    fields = _scaled_fields("spec.replicas", replicas, autoscalers)
-    pods = _pod_set(document, count, "spec.template", fields)
-    counts = (pods.counts[0]._replace(ceilings=_ceilings(autoscalers)),)
-    sets = (replace(pods, counts=counts),)
-    return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
-
-
-def _surge(spec: Manifest, replicas: int) -> int:
-    """Return how many pods a rolling update may add: by default a quarter, rounded up."""
+    declared = spec.get("replicas")
+    replicas, ceiling = _scaled(1 if declared is None else declared, autoscalers)
+    count = _scaled_count("spec.replicas", declared, replicas, autoscalers)
+    sets = (_pod_set(document, "spec.template", count),)
+    surge = 0
     strategy = section(spec, "strategy")
-    if strategy.get("type") == "Recreate":
-        return 0
-    surge = section(strategy, "rollingUpdate").get("maxSurge")
-    return _number_or_share("25%" if surge is None else surge, replicas)
+    if kind == "Deployment" and strategy.get("type") != "Recreate":
+        # A rolling update adds a quarter of the pods by default, rounded up.
+        declared_surge = section(strategy, "rollingUpdate").get("maxSurge")
+        surge = _number_or_share("25%" if declared_surge is None else declared_surge, replicas)
+    claims = claim_templates(document)
+    whose = (kind, *key_of(document), document)
+    return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
 
 
 def _number_or_share(value: Any, replicas: int) -> int:

@@ -7,21 +7,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha1
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, cast
 
+from ml_foundations.kinds.counts import Count
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
     items,
     labels_of,
+    name_of,
+    plural,
     section,
 )
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
-from ml_foundations.planning.model.counts import Count
-from ml_foundations.planning.model.declared import key_of
-from ml_foundations.planning.model.exclusive import term, with_terms
 
 _NO_OTHER_KEYS = {"extra": "forbid"}
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -110,11 +110,7 @@ class DescribedTemplate:
 
     def prefixes(self, document: Manifest) -> list[str]:
         """Return where the paths begin: one place for each item of the list."""
-        if not self.each:
-            return [""]
-        *parents, key = self.each.split(".")
-        listed = items(section(document, *parents), key)
-        return [f"{self.each}[{index}]." for index in range(len(listed))]
+        return _items_of(document, self.each) if self.each else [""]
 
     def of(self, document: Manifest, prefix: str) -> Template:
         """Return the template at a place of an object without unknown numbers."""
@@ -144,8 +140,8 @@ class DescribedTemplate:
 
     def path(self, document: Manifest, prefix: str) -> str:
         """Return the path of the template, without the prefix."""
-        present = [path for path in self.template if at(document, prefix + path)]
-        return present[0] if present else self.template[-1]
+        present = (path for path in self.template if at(document, prefix + path))
+        return next(present, self.template[-1])
 
     def count_of(self, document: Manifest, prefix: str) -> int:
         """Return the number of pods in a replica."""
@@ -160,8 +156,38 @@ class DescribedTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedKind:
-    """A kind, by the pods that its controller makes of an object."""
+class FieldConstraint:
+    """A condition of a controller on fields, beyond the definition of their kind."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
+    must: str
+    """The constraint, as in the tables of ``planning/api_server``."""
+    source: str
+    fields: str = ""
+    """The paths of the fields; without one, the constraint is on what holds them."""
+    at: str = ""
+    """The paths of what holds them and the fields of the condition."""
+    presence: str = ""
+    condition: str = ""
+    """With it, or with ``at``, the constraint also holds where the kind is embedded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The way in which Kueue queues objects of a kind (kueue v0.19.2, pkg/controller/jobs)."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
+    frameworks: Sequence[str] = ()
+    """The integrations that it needs (DependencyList)."""
+    gate: Literal["", "template", "stored"] = ""
+    """Of a kind whose pods wait at a gate, each alone, the stage of a pod that Kueue reads."""
+    elastic: bool = False
+    """Whether its objects may grow while they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of workload: its pods, and what else is known of its objects and controller."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
     kind: str
@@ -186,10 +212,65 @@ class DescribedKind:
     service_per_replica: str = ""
     """The condition under which each replica has its own Service."""
     version: str = ""
-    """Of a user's kind, the version of its API."""
+    """The version of its API."""
+    template: str | None = None
+    """The path of its pod template, if no description but ``planning/model`` has its pods."""
+    embeds: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The fields that hold the spec of another kind, with that kind: its pods are made, too."""
+    head_containers: Sequence[AddedContainer] = ()
+    """Containers that the first of these pods get under a condition."""
+    created: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What its controller creates for each object, as quotas count it."""
+    adopts: str = ""
+    """The kind of objects without an owner that it takes over if its selector matches."""
+    constraints: Sequence[FieldConstraint] = ()
+    longest_name: int = 0
+    """The most characters in a name, if its controller lengthens it for what it makes."""
+    state: str = ""
+    """The path of a word for its state, besides its conditions."""
+    states: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The state in reports by that word, or by the type of a condition that is true."""
+    queue: Queue | None = None
     harmless: Sequence[str] = ()
-    """Of a user's kind, the paths of fields that do not decide where its pods run. Objects with
-    other fields are undetermined."""
+    """The paths of fields that do not decide where its pods run. Objects with fields that are named
+    nowhere are undetermined."""
+    read: Sequence[str] = ()
+    """The paths of more fields that decide."""
+    unknown: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """The paths of fields that may decide and that nothing follows, by the reason."""
+    known_values: Mapping[str, Sequence[str | bool]] = field(
+        default_factory=dict[str, Sequence[Any]]
+    )
+    """The values that are followed, by the path; with others, objects are undetermined."""
+    least: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The smallest numbers that the API server accepts, by the path, unless they are 0."""
+    required: Sequence[str] = ()
+    """The paths of fields without which the API server refuses an object; by default, its spec and
+    its ``template``, with what holds it."""
+
+    @property
+    def api_name(self) -> str:
+        """The version of its API and the kind, as in a schema."""
+        return f"{self.group}/{self.version} {self.kind}".lstrip("/")
+
+    @property
+    def collection(self) -> str:
+        """The path of its objects at the API server."""
+        group = f"apis/{self.group}" if self.group else "api"
+        return f"/{group}/{self.version}/{plural(self.kind)}"
+
+    @property
+    def template_paths_in_schema(self) -> list[str]:
+        """The paths of its pod templates; [] is each item of a list."""
+        paths = [] if self.template is None else [self.template]
+        for pods in self.pods:
+            paths += [(f"{pods.each}[]." if pods.each else "") + path for path in pods.template]
+        return paths
+
+    def path_of(self, kind: str) -> str:
+        """Return the path of the spec of a kind in objects of this one; empty if there is none."""
+        embedded = {embedded: path for path, embedded in self.embeds.items()}
+        return "spec" if kind == self.kind else embedded.get(kind, "")
 
     def replicas_of(self, document: Manifest) -> int:
         """Return the number of replicas of an object."""
@@ -197,7 +278,7 @@ class DescribedKind:
 
     def templates(self, document: Manifest) -> Iterator[Template]:
         """Yield the templates of an object without unknown numbers."""
-        name = {self.name_label: key_of(document)[1]} if self.name_label else {}
+        name = {self.name_label: name_of(document)} if self.name_label else {}
         for pods in filter(lambda pods: pods.template, self.pods):
             for prefix in pods.prefixes(document):
                 template = pods.of(document, prefix)
@@ -205,24 +286,30 @@ class DescribedKind:
                 if template.manifest:
                     yield replace(template, labels={**template.labels, **name})
 
-    def claims_of(self, document: Manifest) -> tuple[Manifest, ...]:
-        """Return the claims that each pod of an object gets."""
-        *parents, key = self.claims.split(".")
-        return tuple(items(section(document, *parents), key))
+    def state_of(self, document: Manifest) -> tuple[str, str]:
+        """Return the state that the status of an object reports, if any, and why it has failed."""
+        status = section(document, "status")
+        reported = {str(at(document, self.state)): status} if self.state else {}
+        for condition in items(status, "conditions"):
+            if condition.get("status") == "True":
+                reported[str(condition.get("type"))] = condition
+        for name, state in self.states.items():
+            if name in reported:
+                why = reported[name].get("message") or reported[name].get("reason", "")
+                return state, why if state == "Failed" else ""
+        return "", ""
 
     @property
     def main_template(self) -> str:
         """The path of the template of most pods; that of the first item, if they are in a list."""
-        pods = [pods for pods in self.pods if pods.template][-1]
-        return (f"{pods.each}[0]." if pods.each else "") + pods.template[-1]
-
-    def surge_of(self, document: Manifest) -> Any:
-        """Return the replicas that a rollout may add, or a percentage; 0 if it is left out."""
-        return (at(document, self.surge) if self.surge else None) or 0
+        return (self.template_paths_in_schema or ["spec.template"])[-1].replace("[]", "[0]")
 
     def template_paths(self, document: Manifest) -> list[str]:
         """Return the paths of the templates, and of lists that are not known."""
-        paths: list[str] = []
+        parent, _, path = (self.template or "").rpartition("[].")
+        if parent:
+            return [prefix + path for prefix in _items_of(document, parent)]
+        paths: list[str] = [] if self.pods else [self.main_template]
         for pods in filter(lambda pods: pods.template, self.pods):
             if pods.each and at(document, pods.each) is UNKNOWN:
                 paths.append(pods.each)
@@ -242,13 +329,9 @@ class DescribedKind:
             domain = annotations_of(document).get(self.exclusive)
             yield f"metadata.annotations.{self.exclusive}", domain
 
-    def is_exclusive(self, document: Manifest) -> bool:
-        """Return whether each replica of an object has a domain alone."""
-        return self.exclusive in annotations_of(document)
-
-    def created(self, document: Manifest, replicas: int) -> dict[str, int]:
+    def objects_created(self, document: Manifest, replicas: int) -> dict[str, int]:
         """Return how many objects a controller creates besides pods, as quotas count them."""
-        counts = Counter[str]()
+        counts = Counter(self.created)
         sets = 0
         for pods in self.pods:
             created = Counter[str]()
@@ -269,36 +352,21 @@ class DescribedKind:
     @property
     def child_resources(self) -> list[str]:
         """The resources that its controller creates besides pods, with their groups."""
-        resources = ["/services"]
-        for pods in self.pods:
-            for name in pods.created:
-                if name.startswith("count/") and "." in name:
+        resources = ["/services"] if self.pods else []
+        for created in (self.created, *(pods.created for pods in self.pods)):
+            for name in created:
+                if name.startswith("count/"):
                     plural, _, group = name.removeprefix("count/").partition(".")
                     resources.append(f"{group}/{plural}")
-            if pods.sets:
-                resources += ["apps/statefulsets", "apps/controllerrevisions"]
+        if any(pods.sets for pods in self.pods):
+            resources += ["apps/statefulsets", "apps/controllerrevisions"]
         return list(dict.fromkeys(resources))
-
-    def placed(self, document: Manifest, spec: Manifest, replica: int) -> tuple[str, Manifest]:
-        """Return the key of a replica, and the spec of its pods if its domain is exclusive.
-
-        The webhook gives the leader affinity to its replica, and the controller gives the workers a
-        node selector of the leader's domain. Affinity of all pods has the same outcome.
-        """
-        namespace, name = key_of(document)
-        text = f"{namespace}/{name}-{replica}"
-        key = sha1(text.encode(), usedforsecurity=False).hexdigest()
-        domain = annotations_of(document)[self.exclusive]
-        together = term(domain, {"key": self.key_label, "operator": "In", "values": [key]})
-        of_other_replicas = {"key": self.key_label, "operator": "NotIn", "values": [key]}
-        separate = term(domain, {"key": self.key_label, "operator": "Exists"}, of_other_replicas)
-        return key, with_terms(spec, together, separate)
 
 
 def at(document: Manifest, path: str) -> Any:
     """Return the value at a path such as spec.groups[0].template; None if there is none."""
     value: Any = document
-    for key, index in _PART.findall(path):
+    for key, index in _parts(path):
         if value is UNKNOWN:
             return UNKNOWN
         if is_mapping(value):
@@ -308,10 +376,21 @@ def at(document: Manifest, path: str) -> Any:
     return value
 
 
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> list[tuple[str, str]]:
+    return _PART.findall(path)
+
+
 def holds(document: Manifest, condition: str) -> bool:
     """Return whether a condition on an object holds. Values that are left out are ``None``."""
     path, _, values = condition.partition("=")
     return bool(path) and str(at(document, path)) in values.split("|")
+
+
+def _items_of(document: Manifest, path: str) -> list[str]:
+    """Return where the paths of the items of a list begin."""
+    *parents, key = path.split(".")
+    return [f"{path}[{index}]." for index in range(len(items(section(document, *parents), key)))]
 
 
 def _number(document: Manifest, prefix: str, path: str, default: int) -> int:
