@@ -1,7 +1,9 @@
 """Command lines as vLLM and others read them, and what cannot be placed."""
 
 import random
+import re
 from fractions import Fraction
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -48,23 +50,56 @@ def test_the_forms_of_an_argument_are_equal(args: tuple[str, ...]) -> None:
     assert (serving.model, serving.tensor, serving.reasons) == (MODEL, 2, ())
 
 
-def test_a_value_joined_to_a_short_name_is_read_and_doubted() -> None:
-    """argparse ends: it splits no names of two letters."""
-    serving = read_known(MODEL, "-tp2")
-    assert serving.tensor == 2
-    assert causes(serving) == [Cause.JOINED_VALUE]
+def test_a_value_is_joined_to_a_name_of_one_letter() -> None:
+    assert read_known(MODEL, "-n2").nodes == 2
+    # argparse splits no names of two letters.
+    reason = read(MODEL, "-tp2")
+    assert reason.cause is Cause.UNKNOWN_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "--enable-chunked-prefill=False",
+            (
+                "--enable-chunked-prefill=False has a value, which the flag does not accept",
+                "Write --no-enable-chunked-prefill",
+            ),
+        ),
+        (
+            "--enforce-eager=true",
+            (
+                "--enforce-eager=true has a value, which the flag does not accept",
+                "Write --enforce-eager",
+            ),
+        ),
+        (
+            "--config=/etc/known.yaml",
+            (
+                "--config=/etc/known.yaml is not read: vLLM reads a file only from --config FILE",
+                "Write --config FILE",
+            ),
+        ),
+    ],
+)
+def test_the_sentences_about_forms(word: str, message: tuple[str, str]) -> None:
+    assert read(MODEL, word, "/more").sentences() == message
 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("8192", 8192), ("32k", 32000), ("32K", 32768), ("1.5k", 1500), ("1g", 10**9), ("2M", 2**21)],
+    [
+        *[("8192", 8192), ("32k", 32000), ("32K", 32768), ("1.5k", 1500), ("1g", 10**9)],
+        *[("2M", 2**21), ("32_768", 32768), ("+8192", 8192)],
+    ],
 )
 def test_numbers_are_read_as_vllm_reads_them(text: str, number: int) -> None:
     assert whole_number(text) == number
     assert read_known(MODEL, f"--max-model-len={text}").max_length == number
 
 
-@pytest.mark.parametrize("text", ["1.5K", "32kb", "", "k", "1e3", "0x10"])
+@pytest.mark.parametrize("text", ["1.5K", "32kb", "", "k", "1e3", "0x10", "-1k", "+8k"])
 def test_what_is_no_number_ends_the_server(text: str) -> None:
     serving = read_known(MODEL, f"--max-model-len={text}")
     assert [(reason.severity, reason.cause) for reason in serving.reasons] == [
@@ -91,7 +126,7 @@ def test_a_length_that_the_server_chooses(text: str) -> None:
         (
             {
                 "image": "mine",
-                "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
+                "command": ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server"],
                 "args": ["--model", MODEL],
             },
             None,
@@ -144,24 +179,6 @@ def test_other_programs_are_not_judged(command: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
-    [
-        "vllm serve m | tee log",
-        "ray start --head && vllm serve m",
-        "if true; then vllm serve m; fi",
-        "vllm serve $(cat name)",
-        "vllm serve $MODEL",
-        "vllm serve 'unclosed",
-        "CUDA_VISIBLE_DEVICES=0 vllm serve m",
-    ],
-)
-def test_a_script_that_is_no_command_is_undetermined(script: str) -> None:
-    reason = read_container({"image": "mine", "command": ["sh", "-c", script]})
-    assert isinstance(reason, Reason)
-    assert (reason.cause, reason.path) == (Cause.UNREADABLE_SCRIPT, "command[2]")
-
-
-@pytest.mark.parametrize(
     ("args", "cause", "path"),
     [
         ((MODEL, "--tensor-paralel-size=2"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
@@ -169,10 +186,13 @@ def test_a_script_that_is_no_command_is_undetermined(script: str) -> None:
         ((MODEL, "-x"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
         ((MODEL, "another"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
         ((MODEL, "--config", "/etc/vllm.yaml"), Cause.UNREADABLE_CONFIG, "args[2]"),
-        ((MODEL, "--config=/etc/known.yaml"), Cause.UNREADABLE_CONFIG, "args[1]"),
+        ((MODEL, "--config=/etc/known.yaml"), Cause.CONFIG_FORM, "args[1]"),
+        ((MODEL, "--config"), Cause.INVALID_VALUE, "args[1]"),
+        ((MODEL, *("--config", "/etc/known.yaml") * 2), Cause.UNREADABLE_CONFIG, "args[2]"),
+        ((MODEL, "--dtype.kind=half"), Cause.UNKNOWN_ARGUMENT, "args[1]"),
         ((MODEL, "--max-model-len"), Cause.INVALID_VALUE, "args[1]"),
         ((MODEL, "--dtype", "--port=80"), Cause.INVALID_VALUE, "args[1]"),
-        ((MODEL, "--enforce-eager=true"), Cause.INVALID_VALUE, "args[1]"),
+        ((MODEL, "--enforce-eager=true"), Cause.SWITCH_VALUE, "args[1]"),
     ],
 )
 def test_an_argument_that_cannot_be_placed_is_named(args: Any, cause: Cause, path: str) -> None:
@@ -188,17 +208,45 @@ def test_the_command_line_wins_over_its_file() -> None:
     serving = read_known("--config", "/c.yaml", "-tp", "2", files={"/c.yaml": text})
     assert (serving.model, serving.tensor, serving.max_length) == ("other", 2, 32000)
     assert serving.eager
+    assert read_known(MODEL, "--config", "/c.yaml", files={"/c.yaml": "enforce-eager: true"}).eager
+
+
+def test_a_name_without_an_option_wins_over_the_file() -> None:
+    files = {"/c.yaml": "model: other\ntensor-parallel-size: 2"}
+    for args in ([MODEL, "--config", "/c.yaml"], ["--config", "/c.yaml", MODEL]):
+        serving = read_known(*args, files=files)
+        assert (serving.model, serving.tensor) == (MODEL, 2)
+    # `vllm serve` moves its own --model to the front.
+    assert read_known("--model=a", "--config", "/c.yaml", files=files).model == "a"
+
+
+@pytest.mark.parametrize("text", ["", "None"])
+def test_an_optional_number_may_be_empty(text: str) -> None:
+    options = ("kv-cache-memory-bytes", "num-gpu-blocks-override", "data-parallel-size-local")
+    assert read_known(MODEL, *(f"--{name}={text}" for name in options)).reasons == ()
 
 
 def test_json_and_its_dotted_keys_are_placed() -> None:
     args = ('--compilation-config={"level": 3}', "--hf-overrides.a.b", "1", "-O3", "-cc.mode=3")
     serving = read_known(MODEL, *args, "--speculative-config", '{"method": "ngram"}')
-    assert set(causes(serving)) == {
-        Cause.CHANGES_MEMORY,
-        Cause.TAKES_MORE_MEMORY,
-        Cause.JOINED_VALUE,
-    }
+    assert set(causes(serving)) == {Cause.CHANGES_MEMORY, Cause.TAKES_MORE_MEMORY}
     assert serving.unknown == {"memory"}
+
+
+@pytest.mark.parametrize(("size", "unknown"), [("0", set[str]()), ("0.5", {"memory"})])
+def test_weights_in_the_memory_of_the_host_are_not_counted(size: str, unknown: set[str]) -> None:
+    assert read_known(MODEL, f"--cpu-offload-gb={size}").unknown == unknown
+
+
+def test_tgi_uses_as_many_gpus_as_it_sees() -> None:
+    image = "ghcr.io/huggingface/text-generation-inference:3.3.4"
+    serving = read_container({"image": image, "args": ["--model-id", MODEL]})
+    assert isinstance(serving, Serving)
+    assert serving.unknown == {"tensor"}
+    env = [{"name": "NUM_SHARD", "value": "2"}]
+    serving = read_container({"image": image, "args": ["--model-id", MODEL], "env": env})
+    assert isinstance(serving, Serving)
+    assert (serving.tensor, serving.unknown) == (2, frozenset())
 
 
 def test_switches_and_values_of_several_words() -> None:
@@ -361,9 +409,45 @@ def test_random_words_never_break_the_reader() -> None:
 
 
 def test_the_table_of_arguments_sets_fields_that_exist() -> None:
+    table = files("ml_foundations.catalog").joinpath("server_arguments.csv").read_text()
+    groups = table.split("field\n", 1)[1].split("\n# ")
+    assert all(re.match(r"(# )?\d{4}-\d\d-\d\d: .+\n\w+,", group) for group in groups)
     for row in rows("server_arguments.csv"):
         assert row["value"] in ("switch", "one", "optional", "several", "json"), row
         assert (row["effect"] == "read") == bool(row["field"]), row
         assert row["effect"] in ("read", "none", "more", "unknown"), row
         assert not row["field"] or row["field"] in Serving.__dataclass_fields__, row
-        assert row["source"], row
+
+
+@pytest.mark.parametrize(
+    ("command", "nodes", "per_node"),
+    [
+        ("accelerate launch --same_network --num_machines=2 --num_processes=16 t.py", (2, 2), 8),
+        ("accelerate launch --enable_cpu_affinity --num_processes 8 t.py", (1, 1), 8),
+        ("torchrun --virtual-local-rank --nproc-per-node=8 t.py", (1, 1), 8),
+        ("torchrun --a-switch-of-later --nproc-per-node=8 t.py", (1, 1), 8),
+        ("torchrun --nnodes=2 --node-rank=1 --nproc-per-node=8 t.py", None, 8),
+        ("accelerate launch --num_machines=2 --machine_rank=0 --num_processes=16 t.py", None, 8),
+    ],
+)
+def test_switches_of_launchers_have_no_value(command: str, nodes: Any, per_node: int) -> None:
+    launch = read_container({"image": "trainer", "command": command.split()})
+    assert isinstance(launch, Launch)
+    assert (launch.nodes, launch.per_node, launch.reasons) == (nodes, per_node, ())
+
+
+def test_a_switch_with_a_value_is_no_error_of_an_image_without_a_release() -> None:
+    """Before 0.11, some switches had a value."""
+    image = "lmcache/vllm-openai:2025-03-28"
+    container = {"image": image, "args": [MODEL, "--enable-chunked-prefill=False"]}
+    reason = read_container(container)
+    assert isinstance(reason, Reason)
+    assert (reason.cause, reason.severity) == (Cause.SWITCH_VALUE, Severity.WARNING)
+
+
+def test_arguments_of_public_servers_of_sglang_are_known() -> None:
+    words = "--disaggregation-mode prefill --enable-hierarchical-cache --ep 8 --nccl-init-addr a:1"
+    command = ["python3", "-m", "sglang.launch_server", "--model-path", "m", *words.split()]
+    serving = read_container({"image": "lmsysorg/sglang:v0.5.4", "command": command})
+    assert isinstance(serving, Serving)
+    assert serving.reasons == ()

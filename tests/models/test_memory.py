@@ -10,10 +10,10 @@ from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES, Accelerato
 from ml_foundations.models.cache import request_cache
 from ml_foundations.models.facts import MODELS
 from ml_foundations.models.memory import GpuMemory, MemoryVerdict, check_memory
-from ml_foundations.models.reasons import GIB, Cause, Reason, Severity
+from ml_foundations.models.reasons import GIB, Cause, Reason, Severity, refused
 from ml_foundations.models.serving import FIT, Serving
 from ml_foundations.models.ways import ways
-from ml_foundations.models.weights import weights
+from ml_foundations.models.weights import loaded_dtype, stage_layers, weights
 
 VLLM = Serving(engine="vllm", release=(0, 33, 0))
 
@@ -32,9 +32,15 @@ def test_the_sentence_of_weights_beyond_memory() -> None:
     (reason,) = verdict.reasons
     assert reason.sentences() == (
         "Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 L4s, "
-        "which have 22.0",
+        "which have 22.0 GiB",
         "",
     )
+
+
+def test_without_memory_for_a_cache_no_length_is_suggested() -> None:
+    words = {"length": 4096, "model": "m"}
+    assert refused(Cause.REQUEST, 2**30, 0, **words).sentences()[1] == ""
+    assert refused(Cause.REQUEST, 2**30, 2**29, **words).sentences()[1].endswith("than 2,048")
 
 
 @pytest.mark.parametrize(
@@ -142,14 +148,30 @@ def test_verdicts(model: str, gpu: str, changes: Any, severity: Any, cause: Any)
 @pytest.mark.parametrize(
     ("changes", "severity"),
     [
-        ({}, None),
-        ({"utilization": Fraction(1, 2)}, Severity.REFUSED),
-        ({"tensor": 2, "utilization": Fraction(1, 2)}, None),
+        ({}, Severity.REFUSED),
+        ({"tensor": 2}, None),
     ],
 )
-def test_sglang_needs_a_pool(changes: Any, severity: Any) -> None:
-    verdict = judged("Qwen/Qwen3-32B", "H100", Serving(engine="sglang"), **changes)
+def test_the_weights_of_any_engine_must_fit(changes: Any, severity: Any) -> None:
+    serving = Serving(engine="sglang")
+    verdict = judged("meta-llama/Llama-3.3-70B-Instruct", "H100", serving, **changes)
     assert verdict.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"),
+    [
+        (None, None),
+        (Fraction(9, 10), None),
+        (Fraction(8, 10), Severity.REFUSED),
+    ],
+)
+def test_weights_beyond_the_share_of_sglang(share: Fraction | None, severity: Any) -> None:
+    """Two GPUs have 65.7 GiB each, and 0.8 of an H100 are 63.4 GiB."""
+    serving = Serving(engine="sglang", tensor=2, utilization=share)
+    verdict = judged("meta-llama/Llama-3.3-70B-Instruct", "H100", serving)
+    assert verdict.severity is severity
+    assert (Cause.NO_CACHE in causes(verdict)) == (severity is not None)
 
 
 def test_gemma_on_a_gpu_without_bfloat16_is_loaded_in_four_bytes() -> None:
@@ -216,6 +238,45 @@ def test_fewer_gpus_never_fit_better() -> None:
         assert not first.weights or not second.weights or first.weights.low <= second.weights.low
 
 
+def test_scales_of_four_bits_are_in_the_upper_bound_only() -> None:
+    """With a group of a whole column there are almost none; with one of 128, two bytes for each."""
+    llama = MODELS["meta-llama/Llama-3.1-8B-Instruct"]
+    params = 8 * 2**30
+    changes: dict[str, Any] = {"vocabulary": 0, "quantization": "int4", "stored_bytes": None}
+    facts = replace(llama, params=params, least_params=params, **changes)
+    stages = weights(VLLM, facts)
+    assert isinstance(stages, tuple)
+    assert stages[0].low == params / 2
+    assert (stages[0].high or 0) > params * (Fraction(1, 2) + Fraction(2, 128))
+
+
+def test_a_vision_tower_is_in_the_upper_bound_only() -> None:
+    """Without images, it is not loaded. With several GPUs, each may have all of it."""
+    gemma = MODELS["google/gemma-3-27b-it"]
+    tower = ((gemma.params or 0) - (gemma.least_params or 0)) * 2
+    assert tower == 2 * 423_404_400
+    for size in (1, 2):
+        stages = weights(replace(VLLM, tensor=size), gemma)
+        assert isinstance(stages, tuple)
+        assert stages[0].low == Fraction(2 * 27_009_002_240, size)
+        assert stages[0].high == (stages[0].low + tower) * Fraction(108, 100)
+    facts = replace(gemma, params=None)
+    stages = weights(VLLM, facts)
+    assert isinstance(stages, tuple)
+    assert stages[0].high is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tgi"])
+def test_no_server_loads_weights_in_four_bytes_by_default(engine: str) -> None:
+    """SGLang also loads Gemma in 16 bits on a GPU without bfloat16."""
+    serving = Serving(engine=engine)
+    llama = replace(MODELS["meta-llama/Llama-3.1-8B-Instruct"], dtype="float32")
+    assert loaded_dtype(serving, llama) == "bfloat16"
+    assert loaded_dtype(serving, llama, (7, 5)) == "float16"
+    gemma = loaded_dtype(serving, MODELS["google/gemma-2-2b-it"], (7, 5))
+    assert gemma == ("float32" if engine == "vllm" else "float16")
+
+
 def test_bounds_are_in_order() -> None:
     chance = random.Random(3)
     for _ in range(150):
@@ -229,7 +290,6 @@ def test_bounds_are_in_order() -> None:
             verdict.request,
             verdict.requests,
             verdict.cache,
-            verdict.tokens,
         ):
             assert bounds is None or bounds.high is None or 0 <= bounds.low <= bounds.high, (
                 serving,
@@ -237,6 +297,49 @@ def test_bounds_are_in_order() -> None:
             )
         stages = weights(serving, facts)
         assert isinstance(stages, tuple)
+
+
+@pytest.mark.parametrize(
+    ("release", "is_refused"), [((0, 12, 0), False), ((0, 14, 1), True), ((0, 17, 1), False)]
+)
+def test_some_releases_count_the_cache_of_all_stages(
+    release: tuple[int, int, int], is_refused: bool
+) -> None:
+    """Of 16.0 GiB, each of two stages has the half, and a GPU has at most 12.3 GiB for it."""
+    base = Serving(engine="vllm", release=release, pipeline=2, max_length=131_072)
+    verdict = judged("meta-llama/Llama-3.1-8B-Instruct", "L4", base)
+    assert (verdict.severity is Severity.REFUSED) == is_refused
+    assert (Cause.REQUEST in causes(verdict)) == is_refused
+
+
+@pytest.mark.parametrize(("release", "fits"), [((0, 19, 0), False), ((0, 23, 0), True)])
+def test_a_server_quantizes_while_it_loads(release: tuple[int, int, int], fits: bool) -> None:
+    """An older one may hold all weights as they are first, 131 GiB."""
+    facts = MODELS["meta-llama/Llama-3.1-70B-Instruct"]
+    machines = MACHINE_TYPES.values()
+    found = ways(facts, context=16384, requests=1, machines=machines, release=release)
+    gpus = {(way.gpu, way.tensor) for way in found if way.quantization == "fp8"}
+    assert (("nvidia-rtx-pro-6000", 1) in gpus) == fits
+
+
+@pytest.mark.parametrize(
+    ("release", "is_warned"), [((0, 11, 0), True), ((0, 23, 0), False), (None, False)]
+)
+def test_an_older_server_holds_all_weights_before_it_quantizes_them(
+    release: tuple[int, int, int] | None, is_warned: bool
+) -> None:
+    serving = replace(VLLM, release=release, quantization="fp8", max_length=2048)
+    verdict = check_memory(
+        serving,
+        MODELS.get("meta-llama/Llama-3.3-70B-Instruct"),
+        GpuMemory.of(accelerator("RTX-PRO-6000")),
+    )
+    assert any(reason.cause is Cause.WHOLE_WEIGHTS for reason in verdict.reasons) == is_warned
+    if is_warned:
+        assert (
+            "131.4 GiB on 1 RTX-PRO-6000, which has 95.0 GiB"
+            in verdict.reasons[0].sentences("--quantization")[0]
+        )
 
 
 def test_the_ways_to_serve_a_model() -> None:
@@ -260,3 +363,109 @@ def test_every_gpu_of_the_catalog_has_bounds() -> None:
         for profile in model.mig_profiles:
             part = GpuMemory.of(Accelerator((model,), profile))
             assert 0 < part.high <= model.memory_gb
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "batched", "sequences"),
+    [
+        ("H100", (0, 33, 0), 8192, 1024),
+        ("A100-80GB", (0, 33, 0), 2048, 256),
+        ("L4", (0, 33, 0), 2048, 256),
+        ("B200", (0, 31, 0), 16384, 1024),
+        ("B200", (0, 27, 1), 8192, 1024),
+    ],
+)
+def test_the_default_batch(gpu: str, release: Any, batched: int, sequences: int) -> None:
+    given: dict[str, Any] = {"release": release, "max_length": 8192}
+    explicit: dict[str, Any] = given | {"batched_tokens": batched, "sequences": sequences}
+    larger: dict[str, Any] = explicit | {"batched_tokens": 2 * batched, "sequences": 2 * sequences}
+    default, same, less = (
+        judged("Qwen/Qwen3-4B", gpu, **args) for args in (given, explicit, larger)
+    )
+    assert default.cache is not None
+    assert default.cache == same.cache
+    assert less.cache is not None
+    assert less.cache.low < default.cache.low
+
+
+def test_the_default_utilization_of_an_unknown_release_is_between_both() -> None:
+    lowest, any_release, highest = (
+        judged("Qwen/Qwen3-4B", "H100", release=None, max_length=8192, utilization=share).cache
+        for share in (Fraction(90, 100), None, Fraction(92, 100))
+    )
+    assert lowest and any_release and highest
+    assert any_release == (lowest.low, highest.high)
+
+
+def test_a_default_length_that_a_server_may_lower_is_a_warning() -> None:
+    given: dict[str, Any] = {"tensor": 2, "utilization": Fraction(85, 100)}
+    verdict = judged("deepseek-ai/DeepSeek-V2-Lite-Chat", "L4", **given)
+    assert (verdict.severity, causes(verdict)) == (Severity.WARNING, {Cause.REQUEST})
+    verdict = judged("deepseek-ai/DeepSeek-V2-Lite-Chat", "L4", **given, max_length=163840)
+    assert (verdict.severity, causes(verdict)) == (Severity.REFUSED, {Cause.REQUEST})
+
+
+@pytest.mark.parametrize("changes", [{"blocks": 64}, {"unknown": frozenset({"utilization"})}])
+def test_a_cache_whose_size_is_not_known_is_not_refused(changes: Any) -> None:
+    assert judged("meta-llama/Llama-3.1-8B-Instruct", "L4").severity is Severity.REFUSED
+    verdict = judged("meta-llama/Llama-3.1-8B-Instruct", "L4", **changes)
+    assert verdict.severity is not Severity.REFUSED
+
+
+def test_without_graphs_more_memory_is_left() -> None:
+    graphs, eager = (
+        judged("Qwen/Qwen3-4B", "H100", max_length=8192, eager=is_eager).cache
+        for is_eager in (False, True)
+    )
+    assert graphs
+    assert eager
+    assert eager.low - graphs.low == 2 * GIB
+
+
+def test_replicas_divide_the_experts() -> None:
+    """With vLLM also without expert parallelism; those of other servers may have all of them."""
+    mixtral = MODELS["mistralai/Mixtral-8x7B-Instruct-v0.1"]
+    alone, one_of_two, sharing = (
+        weights(replace(VLLM, **changes), mixtral)
+        for changes in ({}, {"data": 2}, {"data": 2, "expert_parallel": True})
+    )
+    assert isinstance(alone, tuple)
+    assert isinstance(one_of_two, tuple)
+    assert isinstance(sharing, tuple)
+    # 45.1 of 46.7 billion parameters are those of experts.
+    assert sharing[0].low == one_of_two[0].low
+    assert Fraction(51, 100) < sharing[0].low / alone[0].low < Fraction(53, 100)
+    assert sharing[0].high == sharing[0].low * Fraction(101, 100)
+    assert one_of_two[0].high == sharing[0].high
+    of_context = weights(replace(VLLM, prefill_context=2), mixtral)
+    assert isinstance(of_context, tuple)
+    assert of_context[0] == sharing[0]
+    of_sglang = weights(Serving(engine="sglang", data=2), mixtral)
+    assert isinstance(of_sglang, tuple)
+    assert of_sglang[0].high == alone[0].high
+
+
+def test_each_gpu_has_a_kv_head() -> None:
+    qwen = MODELS["Qwen/Qwen3-14B"]
+    alone, divided = (weights(replace(VLLM, tensor=size), qwen) for size in (1, 16))
+    assert isinstance(alone, tuple)
+    assert isinstance(divided, tuple)
+    assert (qwen.kv_heads, qwen.hidden, qwen.head_dim, qwen.layers) == (8, 5120, 128, 40)
+    # Half a KV head more, with keys and values, of two bytes.
+    assert divided[0].low - alone[0].low / 16 == 2 * 5120 * 128 * 40 * 2 // 2
+
+
+def test_tied_embeddings_are_one_matrix_of_two_bytes() -> None:
+    qwen = MODELS["Qwen/Qwen3-4B"]
+    assert qwen.tied
+    stages = weights(replace(VLLM, quantization="fp8"), qwen)
+    assert isinstance(stages, tuple)
+    matrix = (qwen.vocabulary or 0) * (qwen.hidden or 0)
+    assert stages[0].low == (qwen.params or 0) + matrix
+
+
+@pytest.mark.parametrize(
+    ("stages", "layers"), [(1, (30,)), (4, (7, 8, 8, 7)), (7, (4, 4, 4, 4, 5, 5, 4))]
+)
+def test_layers_are_divided_as_vllm_does(stages: int, layers: tuple[int, ...]) -> None:
+    assert stage_layers(replace(VLLM, pipeline=stages), 30) == layers

@@ -38,18 +38,64 @@ REFUSED, WARNING = Severity.REFUSED, Severity.WARNING
         ("-dp=2", 1, 1, {Cause.GPUS: REFUSED}),
         ("-dp=2 -dpl=1", 1, 2, {}),
         ("-dp=2 -dpn=0", 1, 2, {}),
+        ("-dp=2 -dpn=0", 2, 2, {Cause.IDLE_GPUS: WARNING}),
+        ("-dp=2 --data-parallel-external-lb", 1, 2, {}),
+        ("-dp=2 --data-parallel-hybrid-lb", 1, 2, {Cause.NO_LOCAL_DATA: REFUSED}),
+        ("-dp=2 --data-parallel-hybrid-lb -dpl=1", 1, 2, {}),
+        ("-dp=2 --data-parallel-hybrid-lb -dpl=$(LOCAL)", 1, 2, {}),
+        ("-dp=2 --data-parallel-hybrid-lb -dpn=0", 1, 2, {}),
+        ("-dp=2 --data-parallel-hybrid-lb --nnodes=2", 1, 2, {}),
+        ("-dp=2 --no-data-parallel-hybrid-lb", 2, 1, {}),
+        ("-dp=4 --data-parallel-multi-port-external-lb", 2, 2, {Cause.NO_LOCAL_DATA: REFUSED}),
+        ("-dp=4 --data-parallel-multi-port-external-lb -dpl=2", 2, 2, {}),
+        ("-dp=2 --no-data-parallel-external-lb", 1, 1, {Cause.GPUS: REFUSED}),
+        ("--headless -dp=16 -dpr=8", 8, 2, {Cause.GPUS: REFUSED}),
+        ("--headless -dp=16 -dpr=$(RANK) -dpl=8", 8, 2, {}),
+        ("--headless -dp=16 -dpr=8 -dpl=4", 8, 2, {Cause.IDLE_GPUS: WARNING}),
+        ("-dp=2 -dpl=2", 2, 1, {}),
+        ("-tp=2 -dp=4 -dpl=0 --data-parallel-address=10.0.0.1", 1, 1, {}),
         ("-dp=2 -dpl=4", 4, 1, {Cause.LOCAL_DATA: REFUSED}),
+        ("-dp=$(SIZE) -dpl=4", 4, 1, {}),
         ("-tp=8 --nnodes=2", 4, 2, {}),
         ("-tp=8 -pp=2 --nnodes=2", 4, 2, {Cause.GPUS: REFUSED}),
         ("-tp=8 --nnodes=2", 4, 3, {Cause.PODS: WARNING}),
+        ("-tp=8 --nnodes=2 --node-rank=1", 4, 1, {}),
+        ("-tp=8 --nnodes=2 --node-rank=$(RANK)", 4, 1, {Cause.PODS: WARNING}),
         ("-tp=8 --nnodes=2 --distributed-executor-backend=ray", 4, 2, {Cause.EXECUTOR: REFUSED}),
         ("-tp=8 --distributed-executor-backend=ray", 4, 2, {}),
+        ("-tp=2 --distributed-executor-backend=ray", 4, 1, {}),
         ("-tp=8 --distributed-executor-backend=ray", 2, 2, {Cause.GPUS: REFUSED}),
         ("-tp=8 --distributed-executor-backend=external_launcher", 1, 1, {}),
     ],
 )
 def test_processes_against_gpus(args: str, gpus: int, pods: int, expected: Any) -> None:
     assert sizes(*args.split(), gpus=gpus, pods=pods) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "command", "cause"),
+    [
+        ("lmsysorg/sglang:v0.5.4", "sglang serve --model-path", "--tp=8"),
+        ("lmsysorg/sglang:v0.5.4", "python3 -m sglang.launch_server --model-path", "--tp=8"),
+        ("ghcr.io/huggingface/text-generation-inference:3.0", "", "--num-shard=8"),
+        (
+            "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/"
+            "huggingface-text-generation-inference-cu124.2-3.ubuntu2204.py311",
+            "",
+            "--num-shard=8",
+        ),
+    ],
+)
+def test_other_servers_divide_the_heads(image: str, command: str, cause: str) -> None:
+    """28 heads on 8 GPUs end SGLang and TGI, too."""
+    model = "Qwen/Qwen2.5-7B-Instruct"
+    words = command.split()
+    arguments = [*([model] if words else ["--model-id", model]), cause]
+    container = {"image": image, "command": words, "args": arguments}
+    serving = read_container(container)
+    assert isinstance(serving, Serving), serving
+    found = {reason.cause for reason in check_sizes(serving, MODELS[model], gpus=8)}
+    assert found == {Cause.HEADS}
 
 
 def test_the_gpus_of_a_ray_cluster_are_not_known() -> None:
@@ -114,18 +160,82 @@ def test_partitions_are_not_connected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "nodes", "gpus", "expected"),
+    ("args", "gpus", "pods", "expected"),
     [
-        (2, 1, 2, {}),
-        (8, 1, 1, {Cause.GPUS: WARNING}),
-        (8, 2, 4, {}),
-        (3, 2, 2, {Cause.NODES: REFUSED}),
+        ("--tp=2", 2, 1, {}),
+        ("--tp=8", 1, 1, {Cause.GPUS: WARNING}),
+        ("--tp=8 --nnodes=2", 4, 2, {}),
+        ("--tp=4 --pp=3 --nnodes=3", 4, 3, {}),
+        ("--tp=4 --nnodes=3", 2, 3, {Cause.NODES: REFUSED}),
+        ("--tp=2", 4, 1, {Cause.IDLE_GPUS: WARNING}),
+        ("--tp=2 --dp=2", 4, 1, {}),
+        ("--tp=2 --dp=4", 4, 1, {Cause.GPUS: WARNING}),
+        ("--tp=2 --dp=2", 8, 1, {Cause.IDLE_GPUS: WARNING}),
+        ("--tp=2 --dp=$(REPLICAS)", 8, 1, {}),
+        ("--tp=16 --dp=2 --nnodes=2", 8, 2, {Cause.DATA_OF_NODES: REFUSED}),
+        ("--tp=16 --dp=16 --nnodes=2 --enable-dp-attention", 8, 2, {}),
+        ("--tp=8 --dp=8 --enable-dp-attention", 8, 1, {}),
+        ("--tp=16 --attn-dp-size=16 --nnodes=2", 8, 2, {}),
+        ("--context-length=40960", 1, 1, {}),
+        ("--context-length=40961", 1, 1, {Cause.LENGTH_OF_MODEL: REFUSED}),
     ],
 )
-def test_sglang(tensor: int, nodes: int, gpus: int, expected: Any) -> None:
-    serving = Serving(engine="sglang", tensor=tensor, nodes=nodes)
-    reasons = check_sizes(serving, gpus=gpus, pods=nodes)
-    assert {reason.cause: reason.severity for reason in reasons} == expected
+def test_sglang(args: str, gpus: int, pods: int, expected: Any) -> None:
+    assert sizes_of_sglang(args, gpus, pods) == expected
+
+
+def sizes_of_sglang(
+    args: str, gpus: int = 1, pods: int = 1, model: str = "Qwen/Qwen3-32B", **more: Any
+) -> Any:
+    command = ["python3", "-m", "sglang.launch_server", "--model-path", model, *args.split()]
+    serving = read_container({"image": "lmsysorg/sglang:v0.5.4", "command": command, **more})
+    assert isinstance(serving, Serving), serving
+    reasons = check_sizes(serving, MODELS[model], gpus=gpus, pods=pods)
+    assert all(reason.sentences() for reason in reasons)
+    return {reason.cause: reason.severity for reason in reasons}
+
+
+def test_a_variable_allows_long_requests_of_sglang() -> None:
+    name = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+    longer = "--context-length=65536"
+    assert sizes_of_sglang(longer, env=[{"name": name, "value": "yes"}]) == {}
+    assert sizes_of_sglang(longer, envFrom=[{"secretRef": {"name": "more"}}]) == {}
+    off = sizes_of_sglang(longer, env=[{"name": name, "value": "0"}])
+    assert off == {Cause.LENGTH_OF_MODEL: REFUSED}
+
+
+def test_sglang_scales_the_length_of_gemma() -> None:
+    """It has a factor of 8 in its configuration, with which vLLM does not multiply."""
+    model = "google/gemma-3-27b-it"
+    assert sizes_of_sglang("--context-length=262144", model=model) == {}
+    assert REFUSED in sizes("--max-model-len=262144", model=model).values()
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "is_refused"),
+    [
+        ("--max-input-tokens=4095 --max-total-tokens=4096", {}, False),
+        ("--max-input-tokens=4096 --max-total-tokens=4096", {}, True),
+        ("--max-input-length=4096", {"MAX_TOTAL_TOKENS": "2048"}, True),
+        ("--max-input-tokens=4096", {}, False),
+        ("--max-total-tokens=4096 --max-batch-total-tokens=4096", {}, False),
+        ("--max-total-tokens=4097 --max-batch-total-tokens=4096", {}, True),
+        ("--max-total-tokens=9999999", {}, False),
+    ],
+)
+def test_the_lengths_of_tgi(args: str, env: dict[str, str], is_refused: bool) -> None:
+    model = "Qwen/Qwen3-14B"
+    container = {
+        "image": "ghcr.io/huggingface/text-generation-inference:3.3.7",
+        "args": [f"--model-id={model}", "--num-shard=1", *args.split()],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    serving = read_container(container)
+    assert isinstance(serving, Serving), serving
+    reasons = check_sizes(serving, MODELS[model], gpus=1)
+    expected = {Cause.BATCH} if is_refused else set[Cause]()
+    assert {reason.cause for reason in reasons} == expected
+    assert all(reason.sentences() for reason in reasons)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +16,7 @@ from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.models.command import Word
-from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
+from ml_foundations.models.reasons import Cause, Reason, refused, undetermined, warning
 
 _UNITS = {
     **{letter: 1000**power for power, letter in enumerate("kmgt", 1)},
@@ -63,6 +63,7 @@ class Parser:
 
     def __init__(self, program: str) -> None:
         self.arguments: dict[str, Argument] = {}
+        self._program = program
         self._options: dict[str, tuple[Argument, bool]] = {}
         """Arguments by their names with dashes, and whether the name switches them on."""
         for row in rows("server_arguments.csv"):
@@ -75,14 +76,13 @@ class Parser:
             if argument.value == "switch":
                 self._options.setdefault(f"--no-{argument.name}", (argument, False))
 
-    def parse(self, words: Sequence[Word]) -> Parsed:
+    def parse(self, words: Sequence[Word], *, is_release_known: bool = True) -> Parsed:
         """Return the arguments of a command line, without the program.
 
         Raises:
             UnplacedError: A word cannot be read with certainty, or ends the program.
         """
         parsed = Parsed()
-        nested: dict[str, Given] = {}
         left = list(reversed(words))
         while left:
             word = left.pop()
@@ -91,42 +91,35 @@ class Parser:
             if not _is_option(word):
                 parsed.positional.append(Given(word.text, word.path))
                 continue
-            name, equals, attached = word.text.partition("=")
+            # vLLM itself splits -O3, and argparse other names of one letter.
+            text = re.sub(r"^(-[A-Za-z])(?=\d)", r"\1=", word.text)
+            name, equals, attached = text.partition("=")
+            # The value of --name.key is a part of a JSON value.
+            name, dot, _ = name.partition(".")
             if name.startswith("--"):
-                name, dot, keys = name.partition(".")
-                name = f"{name.replace('_', '-')}{dot}{keys}"
-            if "." in name:
-                _nest(nested, name, Word(attached, word.path) if equals else _next(left, word))
-                continue
-            argument, is_on, joined = self._find(name, word)
-            if joined:
-                parsed.reasons.append(undetermined(Cause.JOINED_VALUE, word.text, word.path))
-            if not equals and not joined:
+                name = name.replace("_", "-")
+            argument, is_on = self._find(name, word)
+            if dot and argument.value != "json":
+                raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.text, word.path))
+            if not equals:
                 parsed.given[argument.name] = _following(argument, word, left, is_on=is_on)
             elif argument.value != "switch":
-                parsed.given[argument.name] = Given(joined or attached, word.path)
+                parsed.given[argument.name] = Given(attached, word.path)
             else:
-                raise UnplacedError(refused(Cause.INVALID_VALUE, word.text, name, word.path))
-        for name, given in nested.items():
-            argument, *_ = self._find(name, Word(name, given.path))
-            if argument.value != "json":
-                raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, name, given.path))
-            parsed.given[argument.name] = given
+                is_off = attached.lower() == "false" and self._program == "vllm"
+                flag = f"--{'no-' if is_off else ''}{argument.name}"
+                # Before 0.11, some switches of vLLM had a value.
+                reason = refused if is_release_known else warning
+                raise UnplacedError(reason(Cause.SWITCH_VALUE, word.text, flag, word.path))
         return parsed
 
-    def _find(self, name: str, word: Word) -> tuple[Argument, bool, str]:
-        """Return an argument, whether it is switched on, and a value joined to a short name."""
+    def _find(self, name: str, word: Word) -> tuple[Argument, bool]:
+        """Return an argument, and whether it is switched on."""
         if name in self._options:
-            return *self._options[name], ""
-        if name.startswith("--"):
-            names = [option for option in self._options if option.startswith(name)]
-            if len(names) == 1:
-                return *self._options[names[0]], ""
-        else:
-            for short in sorted(self._options, key=len, reverse=True):
-                if short[1] != "-" and name.startswith(short):
-                    # vLLM itself splits -O3; argparse splits no names of two letters.
-                    return *self._options[short], name.removeprefix(short)
+            return self._options[name]
+        names = [option for option in self._options if option.startswith(name)]
+        if name.startswith("--") and len(names) == 1:
+            return self._options[names[0]]
         raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.text, word.path))
 
 
@@ -140,29 +133,15 @@ def _following(argument: Argument, word: Word, left: list[Word], *, is_on: bool)
     if argument.value == "switch":
         return Given(is_on, word.path)
     if argument.value not in ("several", "optional"):
-        return Given(*_next(left, word))
+        if not left or _is_option(left[-1]):
+            raise UnplacedError(refused(Cause.INVALID_VALUE, word.text, "a value", word.path))
+        return Given(*left.pop())
     values: list[str | None] = []
     while left and not _is_option(left[-1]) and not (values and argument.value == "optional"):
+        if values and left[-1].text is None:
+            break  # in a script, it may be several words
         values.append(left.pop().text)
     return Given(values, word.path)
-
-
-def _next(left: list[Word], word: Word) -> Word:
-    if not left or _is_option(left[-1]):
-        raise UnplacedError(refused(Cause.INVALID_VALUE, word.text, "a value", word.path))
-    return left.pop()
-
-
-def _nest(nested: dict[str, Given], name: str, value: Word) -> None:
-    """Add the value of ``--name.key.key``, whose name ends in + for a list."""
-    name, *keys = name.removesuffix("+").split(".")
-    tree: dict[str, Any] = nested.setdefault(name, Given({}, value.path)).value
-    for key in keys[:-1]:
-        below = tree.setdefault(key, {})
-        if not isinstance(below, dict):
-            raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, name, value.path))
-        tree = cast("dict[str, Any]", below)
-    tree[keys[-1]] = value.text
 
 
 def with_config(words: Sequence[Word], files: Mapping[str, str]) -> Sequence[Word]:
@@ -171,13 +150,14 @@ def with_config(words: Sequence[Word], files: Mapping[str, str]) -> Sequence[Wor
     Raises:
         UnplacedError: The file is not known or cannot be read.
     """
-    # Only "--config FILE" is replaced by the file's arguments, not "--config=FILE".
-    starts = [i for i, word in enumerate(words) if (word.text or "").startswith("--config=")]
-    starts += [i for i, word in enumerate(words) if word.text == "--config"]
+    for word in words:
+        if (word.text or "").startswith("--config="):
+            raise UnplacedError(undetermined(Cause.CONFIG_FORM, word.text, word.path))
+    starts = [i for i, word in enumerate(words[:-1]) if word.text == "--config"]
     if not starts:
         return words
     start = starts[0]
-    path = words[start + 1] if start + 1 < len(words) else words[start]
+    path = words[start + 1]
     doubt = undetermined(Cause.UNREADABLE_CONFIG, path.text, path.path)
     text = files.get(path.text or "")
     if len(starts) > 1 or text is None:
@@ -189,33 +169,30 @@ def with_config(words: Sequence[Word], files: Mapping[str, str]) -> Sequence[Wor
     if not is_mapping(config):
         raise UnplacedError(doubt)
     first = 0 if _is_option(words[0]) else 1
-    arguments = _config_words(config, path.path)
-    return [*words[:first], *arguments, *words[first:start], *words[start + 2 :]]
-
-
-def _config_words(config: Mapping[str, Any], path: str) -> Iterator[Word]:
+    arguments: list[Word] = []
     for key, value in config.items():
-        if value is False or value == []:
-            continue
-        yield Word(f"--{key}", path)
-        if isinstance(value, list):
-            yield from (Word(str(item), path) for item in cast("list[Any]", value))
-        elif value is not True:
-            yield Word(json.dumps(value) if is_mapping(value) else str(value), path)
+        values = cast("list[Any]", value if isinstance(value, list) else [value])
+        if value is not False and values:
+            texts = [json.dumps(item) if is_mapping(item) else str(item) for item in values]
+            texts = [] if value is True else texts
+            arguments += [Word(text, path.path) for text in (f"--{key}", *texts)]
+    return [*words[:first], *arguments, *words[first:start], *words[start + 2 :]]
 
 
 def whole_number(text: str) -> int:
     """Return a number as vLLM reads lengths: 32k is 32,000, 32K is 32,768, and 1.5k is 1,500.
 
+    Without a unit, it is a number as Python reads it, such as 32_768 or +8192.
+
     Raises:
         ValueError: The text has another form.
     """
-    matched = re.fullmatch(r"(-?\d+)(?:\.(\d+))?([kmgtKMGT])?", text.strip())
+    matched = re.fullmatch(r"(\d+)(?:\.(\d+))?([kmgtKMGT])", text.strip())
     if not matched:
-        raise ValueError(text)
+        return int(text)
     whole, decimals, unit = matched.groups()
     if decimals is None:
-        return int(whole) * _UNITS.get(unit or "", 1)
-    if unit is None or unit.isupper():
+        return int(whole) * _UNITS[unit]
+    if unit.isupper():
         raise ValueError(text)
     return int(f"{whole}{decimals}") * _UNITS[unit] // 10 ** len(decimals)

@@ -4,13 +4,14 @@ A container is a plain manifest with ``image``, ``command``, ``args``, ``env`` a
 """
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
 from typing import Any, NamedTuple, cast
 
 from ml_foundations.kubernetes.objects import items
 from ml_foundations.models.reasons import Cause, Reason, undetermined
+from ml_foundations.models.shell import UNKNOWN, Command, UnreadableError, commands
 
 Release = tuple[int, int, int]
 
@@ -18,11 +19,12 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 """A variable in a container's command, or ``$$`` for a dollar sign (Kubernetes, "Define dependent
 environment variables")."""
 _OPTION = re.compile(r"(--?[\w.-]+)=")
-_SHELL_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_SHELL_SYNTAX = re.compile(r"[;&|<>`*?~#()\n]|\$[^\w{]|\$\{\w*[^\w}]|^\s*(if|for|while|case)\b")
-_QUOTED = re.compile(r"'[^'$]*'|\"[^\"$`\\]*\"")
-_PLAIN = re.compile(r"[\w./:@=,+%-]*")
-"""A value that means the same inside and outside of quotes."""
+_SERVERS = re.compile(r"\b(?:vllm|sglang|text-generation-launcher)\b")
+_SHELL = re.compile(
+    r"(?:[^\0]*/)?(?:ba|da)?sh\0(?:[-+][^\0]*\0|pipefail\0)*"
+    r"-[a-z]*c[a-z]*\0(?:[-+][^\0]*\0|pipefail\0)*(?=[^\0])"
+)
+"""A shell and its options before a script, each with a NUL after it."""
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::v?(?P<release>\d+\.\d+\.\d+)?[^@]*)?(?:@.*)?")
 _IMAGES = {
     "vllm-openai": "vllm",
@@ -31,18 +33,22 @@ _IMAGES = {
     "text-generation-inference": "tgi",
 }
 """Images whose tags are releases of a program, by the last part of their names."""
-_SERVES = (0, 12, 0)
-"""The release since which the image's entrypoint is ``vllm serve`` (vllm, docker/Dockerfile)."""
+_TGI_OF_GOOGLE = "huggingface-text-generation-inference-"
+"""How the names of Google's images of it begin. Their tags do not name a release."""
+_ENTRYPOINTS = {"vllm": ["vllm", "serve"], "tgi": ["text-generation-launcher"]}
+"""Before vllm 0.12, it is the module of the API server, which reads the same arguments."""
 _PROGRAMS = {
     "vllm serve": "vllm",
     "-m vllm.entrypoints.openai.api_server": "vllm",
     "-m sglang.launch_server": "sglang",
+    "sglang serve": "sglang",
     "text-generation-launcher": "tgi",
     "torchrun": "torchrun",
     "-m torch.distributed.run": "torchrun",
     "accelerate launch": "accelerate",
     "-m accelerate.commands.launch": "accelerate",
 }
+_STARTS = re.compile("|".join(name.replace(" ", r"[\s\\]+") for name in _PROGRAMS))
 
 
 class Word(NamedTuple):
@@ -58,11 +64,15 @@ class Program:
 
     name: str
     """vllm, sglang, tgi, torchrun or accelerate."""
+    image: str
+    """The last part of the image's name."""
     release: Release | None
     arguments: tuple[Word, ...]
     env: Mapping[str, str | None]
     """Variables by name, None if the value is not known."""
     env_is_complete: bool
+    before: str
+    """What a script runs before it: it may install another release, or start Ray."""
 
 
 def program(container: Mapping[str, Any]) -> Program | Reason | None:
@@ -70,107 +80,116 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
     env: dict[str, str | None] = {}
     for variable in items(container, "env"):
         # A variable may refer to those before it.
-        value = variable.get("value", None if "valueFrom" in variable else "")
-        env[str(variable.get("name"))] = _expanded(value, env)
+        value = _expanded(variable.get("value", None if "valueFrom" in variable else ""), env)
+        env[str(variable.get("name"))] = None if UNKNOWN in value else value
     matched = _IMAGE.fullmatch(str(container.get("image", "")))
     image, tag = (matched["name"], matched["release"]) if matched else ("", None)
     release = cast("Release", tuple(map(int, tag.split(".")))) if tag else None
-    words: list[Word] = []
-    if not container.get("command"):
-        words += [Word(text, "image") for text in _entrypoint(image, release)]
+    engine = "tgi" if image.startswith(_TGI_OF_GOOGLE) else _IMAGES.get(image, "")
+    entrypoint = [] if container.get("command") else _ENTRYPOINTS.get(engine, [])
+    fields = [("image", text) for text in entrypoint]
     for key in ("command", "args"):
-        words += _words(container, key, env)
-    plain = _without_shell(words, env)
-    if plain is None or isinstance(plain, Reason):
-        return plain
-    base_name = (plain[0].text or "").rpartition("/")[2] if plain else ""
-    if re.fullmatch(r"python[\d.]*", base_name):
-        plain = plain[2:] if [word.text for word in plain[1:2]] == ["-u"] else plain[1:]
-    elif plain:
-        plain = [Word(base_name, plain[0].path), *plain[1:]]
-    for count in (1, 2):
-        name = _PROGRAMS.get(" ".join(word.text or "" for word in plain[:count]))
-        if name is not None:
-            is_of_image = _IMAGES.get(image) == name
-            return Program(
-                name=name,
-                release=release if is_of_image else None,
-                arguments=tuple(plain[count:]),
-                env=env,
-                env_is_complete=not container.get("envFrom"),
-            )
-    return None
+        fields += _fields(container, key, env)
+    paths: Iterable[str] = [path for path, _ in fields]
+    texts = [text for _, text in fields]
+    is_complete = not container.get("envFrom")
+    starting: Iterable[Command] = [Command(texts, env)]
+    script = path = ""
+    shell = _SHELL.match("\0".join(texts))
+    if shell:
+        path, script = fields[shell[0].count("\0")]
+        paths = repeat(path)
+        starting = commands(script, env, is_complete=is_complete)
+    try:
+        command, before = _known(starting, script)
+    except UnreadableError as error:
+        doubt = undetermined(Cause.UNREADABLE_SCRIPT, str(error), path)
+        return doubt if _SERVERS.search(script) else None
+    if command is None:
+        return None
+    name, count = _named(command.words)
+    return Program(
+        name=name,
+        image=image,
+        release=release if engine == name and not before else None,
+        arguments=tuple(_arguments(islice(zip(command.words, paths, strict=False), count, None))),
+        env=command.env,
+        env_is_complete=is_complete,
+        before=before,
+    )
 
 
-def _entrypoint(image: str, release: Release | None) -> list[str]:
-    name = _IMAGES.get(image)
-    if name == "vllm" and release is not None and release < _SERVES:
-        return ["python3", "-m", "vllm.entrypoints.openai.api_server"]
-    return {"vllm": ["vllm", "serve"], "tgi": ["text-generation-launcher"]}.get(name or "", [])
-
-
-def _words(container: Mapping[str, Any], key: str, env: Mapping[str, str | None]) -> Iterator[Word]:
+def _fields(
+    container: Mapping[str, Any], key: str, env: Mapping[str, str | None]
+) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a command with their texts."""
     values = container.get(key)
     if isinstance(values, list):
         for index, value in enumerate(cast("list[Any]", values)):
-            text = _expanded(value, env)
-            path = f"{key}[{index}]"
-            option = _OPTION.match(value) if text is None and isinstance(value, str) else None
-            if option:
-                # Only the value is not known.
-                yield Word(option[1], path)
-            yield Word(text, path)
+            yield f"{key}[{index}]", _expanded(value, env)
     elif values is not None:
-        yield Word(None, key)
+        yield key, UNKNOWN
 
 
-def _expanded(text: Any, env: Mapping[str, str | None]) -> str | None:
-    """Return a text with its references replaced, or None if a variable's value is not known.
+def _expanded(text: Any, env: Mapping[str, str | None]) -> str:
+    """Return a text with its references replaced. ``UNKNOWN`` is for values that are not known.
 
     A variable that the container does not declare may be a controller's or that of a Service.
     """
     if not isinstance(text, str):
-        return None
-    parts: list[str] = []
-    end = 0
-    for reference in _REFERENCE.finditer(text):
-        value = env.get(reference[1]) if reference[1] else "$"
-        if value is None:
-            return None
-        parts += [text[end : reference.start()], value]
-        end = reference.end()
-    return "".join([*parts, text[end:]])
+        return UNKNOWN
+
+    def value(reference: re.Match[str]) -> str:
+        known = env.get(reference[1]) if reference[1] else "$"
+        return UNKNOWN if known is None else known
+
+    return _REFERENCE.sub(value, text)
 
 
-def _without_shell(
-    words: Sequence[Word], env: Mapping[str, str | None]
-) -> Sequence[Word] | Reason | None:
-    """Return the words of a plain ``sh -c``, as the shell splits them; others as they are."""
-    texts = [word.text or "" for word in words]
-    if not texts or texts[0].rpartition("/")[2] not in ("sh", "bash", "dash"):
-        return words
-    flag = next((i for i, text in enumerate(texts) if re.fullmatch(r"-[a-z]*c", text)), None)
-    if flag is None or flag + 1 >= len(words) or not words[flag + 1].text:
-        return None
-    path = words[flag + 1].path
-    script = re.sub(r"\\\n", " ", texts[flag + 1]).strip()
-    doubt = undetermined(Cause.UNREADABLE_SCRIPT, script, path)
-    is_known = re.search(r"\b(vllm|sglang|text-generation-launcher)\b", script)
+def _known(starting: Iterable[Command], script: str) -> tuple[Command | None, str]:
+    """Return the known program among those that start, and the words of those before it.
 
-    def value(variable: re.Match[str]) -> str:
-        text = env.get(variable[1] or variable[2])
-        if text is None or not _PLAIN.fullmatch(text):
-            raise ValueError
-        return text
-
+    Raises:
+        UnreadableError: Several start, or it is not certain which.
+    """
+    known: Command | None = None
+    before: list[str] = []
     try:
-        if _SHELL_SYNTAX.search(_QUOTED.sub("", script)) or re.search(r"'[^']*\$[^']*'", script):
-            raise ValueError
-        split = shlex.split(_SHELL_VARIABLE.sub(value, script))
-    except ValueError:
-        return doubt if is_known else None
-    if split[:1] == ["exec"]:
-        del split[0]
-    if split and re.match(r"\w+=", split[0]):
-        return doubt if is_known else None
-    return [Word(text, path) for text in split]
+        for command in starting:
+            is_known = bool(_named(command.words)[0])
+            if not is_known and _STARTS.search(" ".join(command.words)):
+                raise UnreadableError(command.words[0])
+            if is_known and known:
+                raise UnreadableError("two programs")
+            if is_known:
+                known = command
+            elif known is None:
+                before += command.words
+    except UnreadableError:
+        # What the rest does has no effect on a program that has started.
+        if known is None or len(_STARTS.findall(script)) > 1:
+            raise
+    return known, " ".join(before)
+
+
+def _named(words: Sequence[str]) -> tuple[str, int]:
+    """Return the name of a known program, or "", and how many words are before its arguments."""
+    first = words[0].rpartition("/")[2] if words else ""
+    start = 0
+    if re.fullmatch(r"python[\d.]*", first):
+        start = 2 if words[1:2] == ["-u"] else 1
+    named = [first, *words[1:]]
+    for count in (start + 1, start + 2):
+        name = _PROGRAMS.get(" ".join(named[start:count]))
+        if name is not None:
+            return name, count
+    return "", 0
+
+
+def _arguments(fields: Iterable[tuple[str, str]]) -> Iterator[Word]:
+    for text, path in fields:
+        option = _OPTION.match(text) if UNKNOWN in text else None
+        if option:
+            # Only the value is not known.
+            yield Word(option[1], path)
+        yield Word(None if UNKNOWN in text else text, path)

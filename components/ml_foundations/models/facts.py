@@ -11,6 +11,7 @@ from ml_foundations.catalog.tables import table
 from ml_foundations.kubernetes import regular_files
 from ml_foundations.kubernetes.reading import ReadError, embedded_json, json_value
 from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.kubernetes.words import shown
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of a number, by the names that checkpoints and servers use."""
@@ -33,9 +34,9 @@ class ModelFacts:
     """The name on the hub, or of the folder."""
     architecture: str
     params: int | None = None
-    """All parameters that a server loads."""
+    """All parameters, if known; least_params is known then, too."""
     least_params: int | None = None
-    """At least so many, for example without a vision tower."""
+    """At least so many are loaded: those of a vision tower are not without images."""
     layers: int | None = None
     hidden: int | None = None
     intermediate: int | None = None
@@ -64,11 +65,30 @@ class ModelFacts:
     """Bytes of all tensors of a quantized checkpoint."""
     tied: bool | None = None
     """Whether embedding and output share one matrix."""
+    former_names: tuple[str, ...] = ()
+    """Names on the hub that lead to it, too."""
 
     @property
     def name(self) -> str:
         """The name without its owner."""
         return self.model.rpartition("/")[2]
+
+    @classmethod
+    def named(cls, name: str) -> ModelFacts:
+        """Return a model of the catalog, by its name with or without its owner, or of a folder.
+
+        Raises:
+            ReadError: There is no such model, or the folder cannot be read.
+        """
+        if name in MODELS:
+            return MODELS[name]
+        if len(name) < 256 and Path(name).is_dir():
+            return cls.from_folder(name)
+        matches = [known for known in MODELS if known.lower().endswith(f"/{name.lower()}")]
+        if len(matches) == 1:
+            return MODELS[matches[0]]
+        about = shown(name, most=200).strip("'")
+        raise ReadError(f"{about} is neither in the catalog nor a folder")
 
     @classmethod
     def from_folder(cls, path: str | Path) -> ModelFacts:
@@ -88,8 +108,9 @@ class ModelFacts:
             raise ReadError(f"{folder / 'config.json'}: {error}") from None
 
 
-MODELS = table("models.csv", ModelFacts)
-"""Public models by name."""
+_CATALOG = table("models.csv", ModelFacts)
+MODELS = {name: facts for facts in _CATALOG.values() for name in (facts.model, *facts.former_names)}
+"""Public models by their names, and by those that they had."""
 
 
 def _json(path: Path, *, is_large: bool = False) -> Mapping[str, Any]:
@@ -131,9 +152,10 @@ def _from_config(name: str, config: Mapping[str, Any], size: int | None) -> Mode
     hidden = _count(config, "hidden_size", "n_embd")
     experts = _count(config, "num_local_experts", "num_experts", "n_routed_experts")
     intermediate = _count(config, "intermediate_size")
-    scaling = _section(config, "rope_scaling")
+    scaling = _section(config, "rope_scaling") or _section(config, "rope_parameters")
+    way = scaling.get("rope_type", scaling.get("type"))
     # Other ways of scaling change the longest length, and differently by release.
-    is_scaled = bool(scaling) and scaling.get("rope_type", scaling.get("type")) != "llama3"
+    is_scaled = bool(scaling) and way not in ("llama3", "default")
     facts = ModelFacts(
         model=name,
         architecture=architecture,

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ml_foundations.models.command import Program, Word
-from ml_foundations.models.reasons import Cause, Reason, refused, undetermined, warning
+from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 
 VISIBLE = 0
 """As many processes as the container has GPUs."""
 _SWITCHES = {
     *("standalone", "no-python", "run-path", "module", "m", "multi-gpu", "use-fsdp", "cpu", "tpu"),
-    *("use-deepspeed", "debug", "quiet", "use-megatron-lm"),
+    *("use-deepspeed", "debug", "quiet", "q", "use-megatron-lm", "same-network", "use-xpu"),
+    *("enable-cpu-affinity", "use-parallelism-config", "downcast-bf16", "virtual-local-rank"),
+    *("dynamo-use-fullgraph", "dynamo-use-dynamic", "dynamo-use-regional-compilation"),
+    *("tpu-cluster", "no-tpu-cluster", "tpu-use-sudo", "fp8-use-autocast-during-eval"),
 }
 
 
@@ -29,6 +32,8 @@ class Launch:
     """Processes on a node."""
     path: str = ""
     """The field in the container that has the number of processes."""
+    nodes_path: str = ""
+    """The field that has the number of nodes."""
     reasons: tuple[Reason, ...] = ()
 
 
@@ -47,60 +52,52 @@ def read_launch(started: Program) -> Launch:
         name = name.lstrip("-").replace("_", "-")
         if equals or name in _SWITCHES:
             given[name] = Word(value, word.path)
-        elif left:
+        elif left and not (left[-1].text or "").startswith("-"):
             given[name] = left.pop()
-    if started.name == "torchrun":
-        for key, value in started.env.items():
+    return _torchrun(started, given) if started.name == "torchrun" else _accelerate(given)
+
+
+def _torchrun(started: Program, given: dict[str, Word]) -> Launch:
+    for key, value in started.env.items():
+        if key.startswith("PET_"):
             name = key.removeprefix("PET_").lower().replace("_", "-")
-            if key.startswith("PET_"):
-                given.setdefault(name, Word(value, f"env[{key}]"))
-        return _torchrun(given)
-    return _accelerate(given)
-
-
-def _number(given: dict[str, Word], name: str, default: int | None) -> int | None:
-    text = given[name].text if name in given else None
-    if name not in given:
-        return default
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _torchrun(given: dict[str, Word]) -> Launch:
+            given.setdefault(name, Word(value, f"env[{key}]"))
     known: dict[str, Any] = {}
     reasons: list[Reason] = []
-    text, path = given.get("nnodes", Word("1", ""))
+    text, nodes_path = given.get("nnodes", Word("1", ""))
     matched = re.fullmatch(r"(\d+)(?::(\d+))?", text or "")
     fewest, most = (int(matched[1]), int(matched[2] or matched[1])) if matched else (0, 0)
     if 0 < fewest <= most:
-        known["nodes"] = fewest, most
+        known["nodes"] = None if _has_literal_rank(given, "node-rank") else (fewest, most)
     elif text is not None and "$" not in text:
-        reasons.append(refused(Cause.INVALID_VALUE, text, "N or MIN:MAX", path))
+        reasons.append(refused(Cause.INVALID_VALUE, text, "N or MIN:MAX", nodes_path))
     text, path = given.get("nproc-per-node", Word("1", ""))
     if text is not None and (text.isdecimal() or text in ("gpu", "auto")):
         known["per_node"] = int(text) if text.isdecimal() else VISIBLE
     elif text is not None and "$" not in text and text not in ("cpu", "xpu"):
         reasons.append(refused(Cause.INVALID_VALUE, text, "a number or gpu", path))
-    return Launch(launcher="torchrun", path=path, reasons=tuple(reasons), **known)
+    known |= {"path": path, "nodes_path": nodes_path}
+    return Launch(launcher="torchrun", reasons=tuple(reasons), **known)
 
 
 def _accelerate(given: dict[str, Word]) -> Launch:
-    reasons: list[Reason] = []
-    has_file = "config-file" in given
-    if has_file:
-        file, path = given["config-file"]
-        reasons.append(undetermined(Cause.UNREADABLE_CONFIG, file, path))
-    # What the line has, a file does not override.
-    machines = _number(given, "num-machines", None if has_file else 1)
-    total = _number(given, "num-processes", None if has_file else VISIBLE)
-    path = given["num-processes"].path if "num-processes" in given else ""
-    if "multi-gpu" in given and total == 1:
-        reasons.append(refused(Cause.ONE_PROCESS, 1, 2, path))
-    if total and machines and total % machines:
-        reasons.append(warning(Cause.NODES, total, machines, path))
+    machines, nodes_path = given.get("num-machines", Word("1", ""))
+    total, path = given.get("num-processes", Word(str(VISIBLE), ""))
+    # A file has what the line lacks.
+    is_known = "config-file" not in given or {"num-machines", "num-processes"} <= given.keys()
+    numbers = [int(text) for text in (machines, total) if text is not None and text.isdecimal()]
+    if not is_known or len(numbers) != 2 or not numbers[0]:
+        return Launch(launcher="accelerate")
+    count, processes = numbers
     return Launch(
         launcher="accelerate",
-        nodes=None if machines is None else (machines, machines),
-        per_node=total // machines if total is not None and machines else None,
+        nodes=None if _has_literal_rank(given, "machine-rank") else (count, count),
+        per_node=processes // count,
         path=path,
-        reasons=tuple(reasons),
+        nodes_path=nodes_path,
     )
+
+
+def _has_literal_rank(given: dict[str, Word], name: str) -> bool:
+    """Return whether the rank of a node is a number: other nodes have separate objects."""
+    return (given.get(name, Word("", "")).text or "").isdecimal()

@@ -10,7 +10,7 @@ Sources: vllm 0.11 to 0.33 (v1/worker, v1/core, engine/arg_utils.py), and measur
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -38,12 +38,16 @@ from ml_foundations.models.weights import (
 
 REFUSAL_MARGIN = Fraction(1, 200)
 """A lower bound refuses only if it is above the memory by more than this share of it."""
+_QUANTIZES_WHILE_LOADING = (0, 23, 0)
+"""The first release that was seen to load 131 GiB with fp8 on a GPU of 95 GiB. Since vllm pull
+request 31914, no server holds all weights as they are before it quantizes them."""
 _DEFAULT_LENGTH_IS_LOWER = ("Phi3ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
 """Architectures whose default length may be below the one of their configuration."""
 _H100_TOKENS = 8192
 """The tokens of a batch at which activation was measured."""
 _SAMPLER = Fraction(95, 100)
-"""The utilization at which starts of vLLM 0.19 were seen to have no memory for the sampler."""
+"""The utilization at which vLLM 0.19 had no memory for the sampler of gpt-oss. Models with graphs
+of fewer sequences started."""
 _DECIDING = {
     *("memory", "tensor", "pipeline", "data", "dtype", "quantization"),
     *("decode_context", "prefill_context"),
@@ -69,20 +73,18 @@ class GpuMemory:
         model = gpu.models[0]
         partition = gpu.partition
         name = model.accelerator_type.removeprefix("nvidia-").removeprefix("tesla-").upper()
-        # The GB of a name as GiB are above what CUDA reports for every GPU and partition.
-        low = model.cuda_gib_low
-        high = model.cuda_gib_high
-        if high is None:
-            # The GB of a declared model are rounded down.
-            high = max(Fraction(model.memory_gb), Fraction(model.memory_label_mib or 0, 1024))
+        # The GB of a name as GiB are above what CUDA reports for every GPU and partition, and the
+        # GB of a declared model are rounded down.
+        high = max(Fraction(model.memory_gb), Fraction(model.memory_label_mib or 0, 1024))
         if partition is not None:
             named = Fraction(partition.partition(".")[2].partition("gb")[0])
-            low = None
             high = model.mig_gib.get(partition, named)
             name = f"{name}-MIG-{partition}"
+        elif model.cuda_gib_high is not None:
+            high = model.cuda_gib_high
         return cls(
             name=name,
-            low=low,
+            low=model.cuda_gib_low if partition is None else None,
             high=high,
             compute_capability=model.compute_capability,
             is_shared=gpu.shared,
@@ -98,8 +100,6 @@ class MemoryVerdict:
     """The most severe of the reasons, None if all fits."""
     reasons: tuple[Reason, ...]
     weights: Bounds | None = None
-    budget: Bounds | None = None
-    """What the server may use: the GPU's memory by the utilization."""
     request: Bounds | None = None
     """The KV cache of one request of the longest length, in all pipeline stages together."""
     length: int | None = None
@@ -109,31 +109,20 @@ class MemoryVerdict:
     requests: Bounds | None = None
     """Requests of the longest length at once."""
 
-    @property
-    def tokens(self) -> Bounds | None:
-        """The tokens of such requests at once."""
-        if self.requests is None or self.length is None or self.requests.high is None:
-            return None
-        return Bounds(self.requests.low * self.length, self.requests.high * self.length)
 
-
-def budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
-    """Return the least and the most of a GPU's memory that the server may use."""
-    given = serving.utilization
-    if "utilization" in serving.unknown or (serving.engine == "sglang" and given is None):
+def _budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
+    """Return the least and the most of a GPU's memory that vLLM may use."""
+    if "utilization" in serving.unknown:
         return Fraction(0), Fraction(1)
-    if serving.engine == "tgi":
-        # A variable may give it the tenth that it keeps.
-        return (given or Fraction(1)) * Fraction(9, 10), given or Fraction(1)
     before = Fraction(90, 100)
     since = Fraction(92, 100)
-    if given is not None or serving.release is None:
-        return given or before, given or since
+    if serving.utilization is not None or serving.release is None:
+        return serving.utilization or before, serving.utilization or since
     share = before if serving.release < (0, 20, 0) else since
     return share, share
 
 
-def batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
+def _batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
     """Return the tokens and the sequences of a batch."""
     release = serving.release or (0, 0, 0)
     tokens = 2048
@@ -144,9 +133,9 @@ def batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
     return serving.batched_tokens or tokens, serving.sequences or sequences
 
 
-def overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
+def _overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
     """Return the bytes that activation, NCCL and CUDA graphs typically need at most."""
-    tokens, sequences = batch(serving, gpu)
+    tokens, sequences = _batch(serving, gpu)
     scale = max(Fraction(1, 4), Fraction(max(tokens, 8 * sequences), _H100_TOKENS))
     release = serving.release or (0, 0, 0)
     activation = Fraction("4.2") if release >= (0, 17, 0) else Fraction(8)
@@ -166,7 +155,7 @@ class _Check:
     stages: tuple[Bounds, ...]
     budget: Bounds
     dtype: str
-    words: dict[str, Any] = field(default_factory=dict[str, Any])
+    words: dict[str, Any]
     """Values of the sentences."""
 
     @property
@@ -201,7 +190,7 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
         reasons.append(undetermined(Cause.SHARED_GPU, gpu.name))
     if gpu.low is None:
         reasons.append(undetermined(Cause.UNKNOWN_GPU_MEMORY, gpu.name))
-    least, most = budget_shares(serving)
+    least, most = _budget_shares(serving)
     budget = Bounds((gpu.low or Fraction(0)) * least * GIB, gpu.high * most * GIB)
     names = {"bfloat16": "BF16", "float16": "FP16", "float32": "FP32"}
     scheme = str(quantization(serving, facts) or names[dtype]).partition("-")[0].upper()
@@ -214,16 +203,26 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
     check = _Check(serving, facts, gpu, stages, budget, dtype, words)
     low = check.heaviest.low
     total = gpu.high * GIB
-    figures: dict[str, Any] = {"weights": check.heaviest, "budget": budget}
+    is_early = serving.release is not None and serving.release < _QUANTIZES_WHILE_LOADING
+    if is_early and is_quantized_at_load(serving, facts):
+        loaded = weights(replace(serving, quantization=None), facts, dtype)
+        whole = Fraction(0) if isinstance(loaded, Reason) else max(stage.low for stage in loaded)
+        if whole > total:
+            path = serving.paths.get("quantization", "")
+            reasons.append(warning(Cause.WHOLE_WEIGHTS, whole, total, path, **words))
+    figures: dict[str, Any] = {"weights": check.heaviest}
     if low > total * (1 + REFUSAL_MARGIN):
         alone = weights(replace(serving, tensor=1, pipeline=1, data=1), facts, dtype)
         words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
         reasons.append(check.exceeds(Cause.WEIGHTS, low, total, "tensor", "model"))
+    elif serving.engine == "sglang" and serving.utilization is not None:
+        # The pool is what is left of this share (profile_max_num_token, _profile_available_bytes).
+        share = total * serving.utilization
+        if low > share * (1 + REFUSAL_MARGIN):
+            reasons.append(check.exceeds(Cause.NO_CACHE, low, share, "utilization", "tensor"))
     elif serving.engine == "vllm":
         figures |= _cache_figures(check)
         reasons += _of_vllm(check, figures.get("request"))
-    else:
-        reasons += _of_others(check)
     return _verdict(reasons, **figures)
 
 
@@ -234,18 +233,6 @@ def _verdict(reasons: Iterable[Reason], **figures: Any) -> MemoryVerdict:
     return MemoryVerdict(severity=severity, reasons=listed, **figures)
 
 
-def _of_others(check: _Check) -> Iterator[Reason]:
-    """Yield what SGLang and TGI do not meet, which fit their caches to what is left."""
-    heaviest = check.heaviest
-    most = check.budget.high or Fraction(0)
-    if check.serving.engine == "sglang" and heaviest.low > most * (1 + REFUSAL_MARGIN):
-        yield check.exceeds(Cause.NO_CACHE, heaviest.low, most, "utilization", "tensor")
-    elif heaviest.high is None:
-        yield undetermined(Cause.UNKNOWN_WEIGHTS, check.facts.name)
-    elif heaviest.high > (check.budget.low or most * Fraction(9, 10)):
-        yield warning(Cause.NEAR_LIMIT, heaviest.high, most, **check.words)
-
-
 def _cache_figures(check: _Check) -> dict[str, Any]:
     """Return the request, its length, and what the cache has for such requests."""
     serving = check.serving
@@ -254,7 +241,7 @@ def _cache_figures(check: _Check) -> dict[str, Any]:
     length = facts.max_length if serving.max_length in (None, FIT) else serving.max_length
     if length is None or "max_length" in serving.unknown:
         return {}
-    tokens, _ = batch(serving, check.gpu)
+    tokens, _ = _batch(serving, check.gpu)
     need = request_cache(serving, facts, length, check.dtype, tokens)
     if isinstance(need, Reason):
         return {"length": length}
@@ -262,7 +249,7 @@ def _cache_figures(check: _Check) -> dict[str, Any]:
     most = (check.budget.high or Fraction(0)) - heaviest.low
     if heaviest.high is None:
         return figures
-    least = check.budget.low - heaviest.high - overhead(serving, check.gpu)
+    least = check.budget.low - heaviest.high - _overhead(serving, check.gpu)
     if serving.kv_bytes:
         least = most = Fraction(serving.kv_bytes)
     figures["cache"] = Bounds(max(Fraction(0), least), max(Fraction(0), most))
@@ -294,6 +281,9 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
     elif len(stages) > 1:
         # Which stage has the layers without a window is not known: one has at least the mean.
         held = [sum(held, Fraction(0)) / len(held)] * len(held)
+    if serving.release and (0, 14, 0) <= serving.release < (0, 15, 2):
+        # They compare the cache of all stages with each GPU (vllm, pull request 33698).
+        shares = [Fraction(1)] * len(stages)
     if serving.max_length == FIT:
         need = None
     elif need is None:
@@ -316,8 +306,10 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
         yield replace(reason, severity=Severity.WARNING) if is_lower else reason
         return
     is_before_20 = serving.release is not None and serving.release < (0, 20, 0)
+    is_gpt_oss = facts.architecture == "GptOssForCausalLM"
     utilization = serving.utilization or Fraction(0)
-    if is_before_20 and utilization >= _SAMPLER and batch(serving, check.gpu)[1] >= 1024:
+    is_full = utilization >= _SAMPLER and _batch(serving, check.gpu)[1] >= 1024
+    if is_before_20 and is_gpt_oss and is_full:
         path = serving.paths.get("utilization", "")
         yield warning(Cause.SAMPLER, utilization, _SAMPLER, path)
     most_held = check.heaviest.high
@@ -326,7 +318,7 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
         yield undetermined(cause, facts.name)
         return
     most_cache = (need.high or Fraction(0)) if need else Fraction(0)
-    full = most_held + most_cache * max(shares) + overhead(serving, check.gpu)
+    full = most_held + most_cache * max(shares) + _overhead(serving, check.gpu)
     if check.gpu.low is not None and is_certain and not is_sized and full > check.budget.low:
         path = serving.paths.get("max_length", "")
         yield warning(Cause.NEAR_LIMIT, full, check.budget.low, path, **check.words)

@@ -30,11 +30,15 @@ class Cause(Enum):
     UNKNOWN_ARGUMENT = "{value} is not known, so its use of GPUs is not judged"
     UNKNOWN_VALUE = "the value of {value} is not known"
     UNREADABLE_SCRIPT = (
-        "{it} is a script of several steps",
-        "Move the program to command and args",
+        "{it} is a script with {value}, which is not read",
+        "Write a script without it, or use command and args",
     )
     UNREADABLE_CONFIG = "{it} is the file {value}, which is not known"
-    JOINED_VALUE = ("{it} is {value}, which argparse does not split", "Write the value separately")
+    CONFIG_FORM = (
+        "{value} is not read: vLLM reads a file only from --config FILE",
+        "Write --config FILE",
+    )
+    SWITCH_VALUE = ("{value} has a value, which the flag does not accept", "Write {limit}")
     INVALID_VALUE = ("{it} is {value}, and {limit} is needed", "Correct the argument")
     CHANGES_MEMORY = "the effect of {value} on memory is not known"
     TAKES_MORE_MEMORY = "the memory that {value} takes is not counted"
@@ -46,6 +50,11 @@ class Cause(Enum):
     SHARED_GPU = "other pods may use the memory of {value}, which is shared"
     GPUS = ("{sizes} needs {gpus}, and {limit} requested", "Lower {it}, or request {gpus}")
     IDLE_GPUS = ("it uses {gpus}, and {limit} requested", "Raise {it}, or request {gpus}")
+    NO_LOCAL_DATA = (
+        "{it} needs the number of replicas in the container",
+        "Add --data-parallel-size-local",
+    )
+    DATA_OF_NODES = ("{it} is {value}, and replicas on {limit} nodes are refused", "Set {it} to 1")
     LOCAL_DATA = ("{it} is {value}, and the data parallel size is {limit}", "Lower {it}")
     HEADS = (
         "{model} has {value} attention heads, which {limit} does not divide",
@@ -76,12 +85,19 @@ class Cause(Enum):
     )
     PARTITIONS = ("{it} is {value}, and NCCL does not connect partitions of a GPU", "Set {it} to 1")
     EXECUTOR = ("{it} is ray, and several nodes need mp", "Set {it} to mp")
-    NODES = "{it} is {value}, which the number of nodes, {limit}, does not divide"
+    NODES = (
+        "TP x PP is {value}, which the number of nodes, {limit}, does not divide",
+        "Correct {it}",
+    )
     PODS = ("{it} is {value}, and the number of pods is {limit}", "Set both to the same number")
-    ONE_PROCESS = ("{it} is 1, and --multi_gpu needs at least 2", "Remove --multi_gpu")
     WEIGHTS = (
         "{model} in {dtype} has {total:.1f} GiB of weights: {value:.1f} GiB on {on}, which {have} "
-        "{limit:.1f}"
+        "{limit:.1f} GiB"
+    )
+    WHOLE_WEIGHTS = (
+        "{model} may be loaded in 16 bits before it is quantized: {value:.1f} GiB on {on}, which "
+        "{have} {limit:.1f} GiB",
+        "Use vLLM 0.23 or later, a checkpoint in FP8, or more GPUs",
     )
     NO_CACHE = (
         "{model} in {dtype} has {value:.1f} GiB of weights on {on}, and the server may use "
@@ -98,6 +114,19 @@ class Cause(Enum):
         "{model} in {dtype} may need {value:.1f} GiB on {on}, and the server may use {limit:.1f} "
         "GiB"
     )
+    TRAINING = (
+        "a {method} training of {model} has at least {value:.1f} GiB of {parts} on {on}, which "
+        "{have} {limit:.1f} GiB",
+        "Use more GPUs, a sharding that divides more, or larger GPUs",
+    )
+    DOWNLOAD = (
+        "the files of {model} have {value:.1f} GiB, and {place} has {limit:.1f} GiB",
+        "Make it larger",
+    )
+    SHARED_MEMORY = (
+        "its {value} processes exchange data in /dev/shm, which has {limit} MiB without a volume",
+        "Mount an emptyDir of medium Memory at /dev/shm, as shared_memory does",
+    )
     SAMPLER = (
         "{it} is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it",
         "Set {it} to 0.9",
@@ -108,7 +137,12 @@ class Cause(Enum):
         self.remedy = remedy
 
 
-_IN_BYTES = (Cause.WEIGHTS, Cause.NO_CACHE, Cause.REQUEST, Cause.NEAR_LIMIT)
+OF_EVERY_RELEASE = (Cause.GPUS, Cause.HEADS, Cause.WEIGHTS, Cause.DOWNLOAD)
+"""Causes that do not depend on a server's release."""
+_IN_BYTES = (
+    *(Cause.WEIGHTS, Cause.WHOLE_WEIGHTS, Cause.NO_CACHE, Cause.REQUEST, Cause.NEAR_LIMIT),
+    *(Cause.TRAINING, Cause.DOWNLOAD),
+)
 
 
 @dataclass(frozen=True)
@@ -140,9 +174,9 @@ class Reason:
         if self.cause in _IN_BYTES:
             in_bytes = ("value", "limit", "total")
             values |= {key: float(values[key]) / GIB for key in in_bytes if key in values}
-            gpus = number(values["gpus"], values["gpu"])
-            values["on"] = gpus if values["gpus"] == 1 else f"each of {gpus}"
-            values["have"] = verb(values["gpus"], "has", "have")
+            gpus = number(values.get("gpus", 1), values.get("gpu", "GPU"))
+            values["on"] = gpus if values.get("gpus", 1) == 1 else f"each of {gpus}"
+            values["have"] = verb(values.get("gpus", 1), "has", "have")
             values["most"] = int(values.get("length", 0) * self.limit / self.value)
         elif self.cause in (Cause.HEADS, Cause.KV_HEADS, Cause.VOCABULARY):
             sizes = [size for size in TENSOR_SIZES if self.value % size == 0]
@@ -154,7 +188,9 @@ class Reason:
             values["value"] = f"{float(self.value):g}"
         elif isinstance(self.value, str):
             values["value"] = shown(self.value).strip("'")
-        return self.cause.fault.format(**values), self.cause.remedy.format(**values)
+        has_remedy = self.cause is not Cause.REQUEST or values["most"]
+        remedy = self.cause.remedy if has_remedy else ""
+        return self.cause.fault.format(**values), remedy.format(**values)
 
 
 def refused(cause: Cause, value: Any, limit: Any, path: str = "", **details: Any) -> Reason:

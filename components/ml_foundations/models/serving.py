@@ -12,27 +12,27 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from ml_foundations.models.arguments import (
-    Argument,
-    Given,
-    Parser,
-    UnplacedError,
-    whole_number,
-    with_config,
-)
+from ml_foundations.models.arguments import Given, Parser, UnplacedError, whole_number, with_config
 from ml_foundations.models.command import Program, Release, program
 from ml_foundations.models.launches import Launch, read_launch
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 
 FIT = -1
 """A longest length that the server chooses so that it fits."""
-_FIRST_RELEASE = (0, 11, 0)
-_LAST_RELEASE = (0, 34, 0)
-"""Releases of vLLM whose sources were read: from the first, before the last."""
+_READ_RELEASES = {"vllm": ((0, 11, 0), (0, 34, 0)), "sglang": ((0, 5, 0), (0, 6, 0))}
+"""Releases whose sources were read: from the first, before the last."""
 _LOADERS = ("auto", "safetensors", "pt", "hf", "fastsafetensors", "mistral", "npcache")
 """Formats that load the files of a checkpoint as they are."""
+_OPTIONAL = ("data_local", "kv_bytes", "blocks")
+"""Fields that vLLM leaves at its default if the value is empty or None (optional_type)."""
 _WITHOUT_MODEL = {"vllm": "Qwen/Qwen3-0.6B", "tgi": "bigscience/bloom-560m"}
 """What a server loads if no model is named (vllm, config/model.py; launcher/src/main.rs)."""
+_ALLOWS_LONG = {
+    "vllm": "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    "sglang": "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+}
+"""Variables that allow lengths beyond the model's."""
+_TRUE = ("1", "true", "yes", "y")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,24 @@ class Serving:
     pipeline: int = 1
     data: int = 1
     data_local: int | None = None
-    data_rank: int | None = None
-    data_external: bool = False
-    data_hybrid: bool = False
+    is_one_replica: bool = False
+    """Whether the container has one of the replicas."""
+    needs_data_local: bool = False
+    """Whether the server refuses to start without data_local."""
     data_backend: str = "mp"
     prefill_context: int = 1
     decode_context: int = 1
     nodes: int = 1
+    has_literal_rank: bool = False
+    """Whether the rank of the node is a number: the other nodes have separate objects."""
     expert_parallel: bool = False
     executor: str | None = None
     utilization: Fraction | None = None
     """The share of a GPU's memory that the server may use."""
     max_length: int | None = None
     """The longest request in tokens; ``FIT`` if the server chooses it."""
+    input_length: int | None = None
+    """The tokens of the longest request that its user writes."""
     batched_tokens: int | None = None
     sequences: int | None = None
     chunked_prefill: bool = True
@@ -72,6 +77,9 @@ class Serving:
     block_size: int | None = None
     blocks: int | None = None
     load_format: str = "auto"
+    download_dir: str | None = None
+    cache_folder: str | None = None
+    """The folder of downloads if there is no download_dir, None if not known."""
     cpu_offload_gib: Fraction = Fraction(0)
     eager: bool = False
     without_hybrid_cache: bool = False
@@ -104,24 +112,23 @@ def _length(text: str) -> int:
     return FIT if text.lower() == "auto" else whole_number(text)
 
 
+def _is_given(value: str | bool) -> bool:
+    return value is not False  # a rank may be 0
+
+
 _PARSERS = {name: Parser(name) for name in ("vllm", "sglang", "tgi")}
-_READERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("tensor", "pipeline", "data", "data_local", "data_rank", "nodes"), int),
-    **dict.fromkeys(
-        ("prefill_context", "decode_context", "sequences", "block_size", "blocks"), int
-    ),
-    **dict.fromkeys(("batched_tokens", "kv_bytes"), whole_number),
-    **dict.fromkeys(("utilization", "cpu_offload_gib"), _decimal),
-    "max_length": _length,
+_READERS: dict[str, tuple[Callable[[Any], Any], int, int]] = {
+    **dict.fromkeys(("tensor", "pipeline", "data", "nodes"), (int, 1, 2**16)),
+    **dict.fromkeys(("prefill_context", "decode_context"), (int, 1, 2**16)),
+    **dict.fromkeys(("input_length", "sequences", "block_size", "blocks"), (int, 1, 10**15)),
+    **dict.fromkeys(("is_one_replica", "needs_data_local"), (_is_given, 0, 1)),
+    "data_local": (int, 0, 2**16),
+    **dict.fromkeys(("utilization", "cpu_offload_gib"), (_decimal, 0, 10**15)),
+    "batched_tokens": (whole_number, 1, 10**15),
+    "kv_bytes": (whole_number, 0, 10**15),
+    "max_length": (_length, FIT, 10**15),
 }
-_LEAST = {
-    **dict.fromkeys(_READERS, 1),
-    **dict.fromkeys(("data_local", "data_rank", "utilization", "cpu_offload_gib", "kv_bytes"), 0),
-    "max_length": FIT,
-}
-_MOST: dict[str, int] = dict.fromkeys(("tensor", "pipeline", "data", "nodes"), 2**16)
-_MOST_OF_OTHERS = 10**15
-"""Bounds that no server reaches."""
+"""How numbers are read, by field, the least that is valid, and a bound that no server reaches."""
 
 
 def read_container(
@@ -151,10 +158,14 @@ def read_container(
 def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     parser = _PARSERS[started.name]
     is_vllm = started.name == "vllm"
-    parsed = parser.parse(with_config(started.arguments, files) if is_vllm else started.arguments)
+    words = with_config(started.arguments, files) if is_vllm else started.arguments
+    parsed = parser.parse(words, is_release_known=started.release is not None)
     if is_vllm and parsed.positional:
-        # `vllm serve` moves --model to the front: it wins over a model without a name.
-        parsed.given.setdefault("model", parsed.positional.pop(0))
+        model = parsed.positional.pop(0)
+        # It wins over a file's. `vllm serve` moves a --model of the command line before it.
+        options = [(word.text or "").partition("=")[0] for word in started.arguments]
+        if "--model" not in options:
+            parsed.given["model"] = model
     for word in parsed.positional:
         raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.value, word.path))
     for name in parser.arguments if started.name == "tgi" else ():
@@ -167,23 +178,35 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     reasons = parsed.reasons
     for name, given in parsed.given.items():
         argument = parser.arguments[name]
-        reason = _effect(argument, given)
-        if reason is not None:
-            reasons.append(reason)
-        if reason is not None and reason.cause is Cause.CHANGES_MEMORY:
+        key = argument.field
+        if is_vllm and key in _OPTIONAL and given.value in ("", "None"):
+            continue
+        option = f"--{name}"
+        value = _value(key, given.value)
+        effect = argument.effect if given.value is not False or key else ""
+        if effect == "read":
+            paths[key] = given.path
+            if value is None:
+                unknown.add(key)
+                reason = undetermined(Cause.UNKNOWN_VALUE, option, given.path)
+                invalid = refused(Cause.INVALID_VALUE, given.value, f"another {option}", given.path)
+                reasons.append(reason if given.value is None else invalid)
+                continue
+            values[key] = value
+        is_other_loader = key == "load_format" and value not in _LOADERS
+        if effect == "unknown" or is_other_loader or (key == "cpu_offload_gib" and value):
             unknown.add("memory")
-        if argument.effect == "read":
-            paths[argument.field] = given.path
-            values[argument.field] = _value(argument.field, given.value)
-            if values[argument.field] is None:
-                unknown.add(argument.field)
-                del values[argument.field]
+            reasons.append(undetermined(Cause.CHANGES_MEMORY, option, given.path))
+        elif effect == "more":
+            reasons.append(undetermined(Cause.TAKES_MORE_MEMORY, option, given.path))
     if started.name == "tgi" and "tensor" not in values:
         unknown.add("tensor")  # as many GPUs as it sees
     if not {"model"} & (values.keys() | unknown):
         values["model"] = _WITHOUT_MODEL.get(started.name)
+    rank = parsed.given.get("node-rank", Given("", "")).value
     return Serving(
         engine=started.name,
+        has_literal_rank=str(rank).isdecimal(),
         **_surroundings(started),
         **values,
         unknown=frozenset(unknown),
@@ -192,47 +215,56 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     )
 
 
-def _effect(argument: Argument, given: Given) -> Reason | None:
-    """Return why an argument leaves something unknown, or ends the server."""
-    value, path = given
-    option = f"--{argument.name}"
-    key = argument.field
-    if argument.effect == "read" and value is None:
-        return undetermined(Cause.UNKNOWN_VALUE, option, path)
-    if argument.effect == "read" and _value(key, value) is None:
-        return refused(Cause.INVALID_VALUE, value, f"another {option}", path)
-    is_other_loader = key == "load_format" and value not in _LOADERS
-    is_offloaded = key == "cpu_offload_gib" and _value(key, value) != 0
-    if (argument.effect == "unknown" and value is not False) or is_other_loader or is_offloaded:
-        return undetermined(Cause.CHANGES_MEMORY, option, path)
-    if argument.effect == "more" and value is not False:
-        return undetermined(Cause.TAKES_MORE_MEMORY, option, path)
-    return None
-
-
 def _value(key: str, text: Any) -> Any:
     """Return the value of a field, None if it is not known or not valid."""
     if text is None or key not in _READERS:
         return text
+    read, least, most = _READERS[key]
     try:
-        value = _READERS[key](text)
+        value = read(text)
     except ValueError:
         return None
-    return value if _LEAST[key] <= value <= _MOST.get(key, _MOST_OF_OTHERS) else None
+    return value if least <= value <= most else None
+
+
+def has_other_release(container: Mapping[str, Any]) -> bool:
+    """Return whether the tag of a container's image is a release whose source was not read."""
+    started = program(container)
+    return isinstance(started, Program) and _is_other_release(started)
+
+
+def _is_other_release(started: Program) -> bool:
+    if started.release is None or started.name not in _READ_RELEASES:
+        return False
+    first, end = _READ_RELEASES[started.name]
+    return not first <= started.release < end
 
 
 def _surroundings(started: Program) -> dict[str, Any]:
     """Return what the image's tag and the environment say."""
-    release = started.release
-    if started.name == "vllm" and release and not _FIRST_RELEASE <= release < _LAST_RELEASE:
-        release = None
     absent = "" if started.env_is_complete else None
-    allows_long = started.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", absent)
+    allows_long = started.env.get(_ALLOWS_LONG.get(started.name, ""), absent)
     ray_address = started.env.get("RAY_ADDRESS", absent)
+    may_start_ray = re.search(r"\bray|\.sh\b", started.before)
     stages = (started.env.get("VLLM_PP_LAYER_PARTITION") or "").split(",")
     return {
-        "release": release,
-        "allows_long": None if allows_long is None else allows_long.lower() in ("1", "true"),
-        "has_ray": None if ray_address is None else bool(ray_address),
+        "release": None if _is_other_release(started) else started.release,
+        "allows_long": None if allows_long is None else allows_long.lower() in _TRUE,
+        "cache_folder": _cache_folder(started),
+        "has_ray": None if ray_address is None or may_start_ray else bool(ray_address),
         "layers_of_stages": tuple(int(count) for count in stages if count.strip().isdecimal()),
     }
+
+
+def _cache_folder(started: Program) -> str | None:
+    """Return where the hub's client keeps models in vLLM's own image, None if not known."""
+    elsewhere = {"HF_HUB_OFFLINE", "VLLM_USE_MODELSCOPE"}
+    if started.image != "vllm-openai" or elsewhere & started.env.keys():
+        return None
+    folders = {"HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": "", "HF_HOME": "/hub"}
+    folders |= {"XDG_CACHE_HOME": "/huggingface/hub", "HOME": "/.cache/huggingface/hub"}
+    for name, below in folders.items():
+        if name in started.env or not started.env_is_complete:
+            value = started.env.get(name)
+            return None if value is None else f"{value}{below}"
+    return "/root/.cache/huggingface/hub"

@@ -1,7 +1,8 @@
 """Whether the processes of a program fit its GPUs, and its model the number of them.
 
-Refusals are checks of vllm 0.11 to 0.33 (config/parallel.py, config/model.py, config/scheduler.py,
-v1/worker, model_executor) and of the launchers. What no source states as a check is a warning.
+Refusals are checks of vllm 0.11 to 0.33 (engine/arg_utils.py, config, v1/worker, model_executor),
+of sglang 0.5 (server_args.py, configs/model_config.py), of text-generation-inference 2.0 to 3.3
+(launcher/src/main.rs) and of the launchers. What no source states as a check is a warning.
 """
 
 from collections.abc import Iterator
@@ -35,27 +36,43 @@ def check_sizes(
         is_partition: Whether each GPU is a partition (MIG).
     """
     reasons: list[Reason] = []
+    # With a literal rank, each node has a separate object.
+    pods = None if serving.has_literal_rank else pods
     if not serving.unknown & {"tensor", "pipeline", "prefill_context", "nodes", "executor"}:
         processes = _of_vllm if serving.engine == "vllm" else _of_others
         reasons += processes(serving, gpus, pods)
     if is_partition and serving.tensor > 1:
         path = serving.paths.get("tensor", "")
         reasons.append(warning(Cause.PARTITIONS, serving.tensor, 1, path))
+    reasons += _lengths(serving, facts)
     if serving.engine == "vllm":
-        reasons += _lengths(serving, facts)
-        if facts is not None and not serving.unknown & {"tensor", "memory"}:
+        reasons += _utilization(serving)
+    if facts is not None and not serving.unknown & {"tensor", "memory"}:
+        if facts.heads and facts.heads % serving.tensor:
+            path = serving.paths.get("tensor", "")
+            reasons.append(
+                refused(Cause.HEADS, facts.heads, serving.tensor, path, model=facts.name)
+            )
+        elif serving.engine == "vllm":
             reasons += _of_model(serving, facts)
     return reasons
 
 
 def _of_others(serving: Serving, gpus: int, pods: int | None) -> Iterator[Reason]:
     path = serving.paths.get("tensor", "")
-    if serving.engine == "sglang" and serving.tensor % serving.nodes:
-        yield refused(Cause.NODES, serving.tensor, serving.nodes, path)
-    per_pod = -(-serving.tensor * serving.pipeline // serving.nodes)
+    # Replicas of the attention alone (--enable-dp-attention) share the GPUs.
+    replicas = 1 if "memory" in serving.unknown else serving.data
+    # Before SGLang divided TP x PP by the nodes, it divided TP.
+    if serving.engine == "sglang" and serving.world % serving.nodes:
+        yield refused(Cause.NODES, serving.world, serving.nodes, path)
+    elif serving.engine == "sglang" and replicas > 1 and serving.nodes > 1:
+        data = serving.paths.get("data", "")
+        yield refused(Cause.DATA_OF_NODES, replicas, serving.nodes, data)
+        return
+    per_pod = -(-serving.world * replicas // serving.nodes)
     if per_pod > gpus:
-        yield warning(Cause.GPUS, per_pod, gpus, path, sizes=f"TP {serving.tensor}")
-    elif per_pod < gpus and serving.data == 1:
+        yield warning(Cause.GPUS, per_pod, gpus, path, sizes=_sizes(serving, replicas))
+    elif per_pod < gpus and replicas == serving.data and "data" not in serving.unknown:
         yield warning(Cause.IDLE_GPUS, per_pod, gpus, path)
     if serving.nodes > 1 and pods not in (None, serving.nodes):
         yield warning(Cause.PODS, serving.nodes, pods, serving.paths.get("nodes", ""))
@@ -65,64 +82,66 @@ def _of_vllm(serving: Serving, gpus: int, pods: int | None) -> Iterator[Reason]:
     paths = [serving.paths[key] for key in ("tensor", "pipeline", "data") if key in serving.paths]
     path = next(iter(paths), "")
     replicas = _local_replicas(serving)
-    numbers = {"TP": serving.tensor, "PP": serving.pipeline, "PCP": serving.prefill_context}
-    numbers["DP"] = replicas or 1
-    sizes = " x ".join(f"{name} {size}" for name, size in numbers.items() if size > 1) or "TP 1"
-    if serving.data_local is not None and serving.data_local > serving.data:
+    sizes = _sizes(serving, replicas or 1)
+    is_known = not serving.unknown & {"data", "data_local"}
+    if is_known and serving.data_local is not None and serving.data_local > serving.data:
         local = serving.paths.get("data_local", "")
         yield refused(Cause.LOCAL_DATA, serving.data_local, serving.data, local)
-    if serving.executor not in (None, "mp", "uni", "ray"):
-        return  # launched by something else
+    is_local = serving.data_local is not None or "data_local" in serving.unknown
+    is_local |= serving.is_one_replica or serving.nodes > 1
+    if serving.needs_data_local and not is_local:
+        yield refused(Cause.NO_LOCAL_DATA, 0, 1, serving.paths["needs_data_local"])
+        return
+    if serving.executor not in (None, "mp", "uni", "ray") or serving.data_local == 0:
+        return  # launched by something else, or without a replica
+    is_ray = serving.executor == "ray"
     if serving.nodes > 1:
-        yield from _on_nodes(serving, gpus, pods, path, sizes)
-        return
-    if serving.executor in (None, "ray") and serving.has_ray is not False:
+        if pods not in (None, serving.nodes):
+            yield warning(Cause.PODS, serving.nodes, pods, serving.paths.get("nodes", ""))
+        if is_ray:
+            yield refused(Cause.EXECUTOR, "ray", "mp", serving.paths.get("executor", ""))
+            return
+        replicas = None if "data" in serving.unknown else serving.data
+        limit = serving.nodes * gpus
+    elif (serving.executor is None or is_ray) and serving.has_ray is not False:
         return  # the GPUs of that cluster are not known
-    if serving.executor == "ray":
-        if pods is not None and serving.world > gpus * pods:
-            yield refused(Cause.GPUS, serving.world, gpus * pods, path, sizes=sizes)
-        return
-    # Without the backend's address, replicas that Ray starts are not in this container.
-    needed = serving.world * (replicas or 1) if serving.data_backend == "mp" else serving.world
-    if needed > gpus:
-        yield refused(Cause.GPUS, needed, gpus, path, sizes=sizes)
-    elif needed < gpus and replicas and serving.data_backend == "mp":
-        yield warning(Cause.IDLE_GPUS, needed, gpus, path)
-
-
-def _on_nodes(
-    serving: Serving, gpus: int, pods: int | None, path: str, sizes: str
-) -> Iterator[Reason]:
-    needed = serving.world * serving.data
-    limit = serving.nodes * gpus
-    if serving.executor == "ray":
-        yield refused(Cause.EXECUTOR, "ray", "mp", serving.paths.get("executor", ""))
-    elif needed > limit and "data" not in serving.unknown:
+    elif is_ray:
+        replicas = None
+        limit = gpus * (pods or serving.world)
+    else:
+        # Without the backend's address, replicas that Ray starts are not in this container.
+        replicas = replicas if serving.data_backend == "mp" else None
+        limit = gpus
+    needed = serving.world * (replicas or 1)
+    if needed > limit:
         yield refused(Cause.GPUS, needed, limit, path, sizes=sizes)
-    elif needed < limit and "data" not in serving.unknown:
+    elif needed < limit and replicas:
         yield warning(Cause.IDLE_GPUS, needed, limit, path)
-    if pods not in (None, serving.nodes):
-        yield warning(Cause.PODS, serving.nodes, pods, serving.paths.get("nodes", ""))
+
+
+def _sizes(serving: Serving, replicas: int) -> str:
+    """Return the sizes above 1 for a message."""
+    numbers = {"TP": serving.tensor, "PP": serving.pipeline, "PCP": serving.prefill_context}
+    numbers["DP"] = replicas
+    return " x ".join(f"{name} {size}" for name, size in numbers.items() if size > 1) or "TP 1"
 
 
 def _local_replicas(serving: Serving) -> int | None:
-    """Return the replicas that the container itself starts, or None if not known."""
-    if serving.unknown & {"data", "data_local", "data_rank"}:
+    """Return the replicas that the container itself starts, or None if not known.
+
+    Without data_local, it starts all of them, whatever --data-parallel-start-rank is.
+    """
+    if serving.unknown & {"data", "data_local", "is_one_replica"}:
         return None
     if serving.data_local is not None:
         return serving.data_local
-    if serving.data_rank is not None or serving.data_external:
-        return 1
-    return None if serving.data_hybrid else serving.data
+    return 1 if serving.is_one_replica else serving.data
 
 
 def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
     tensor = serving.tensor
     name = facts.name
     path = serving.paths.get("tensor", "")
-    if facts.heads and facts.heads % tensor:
-        yield refused(Cause.HEADS, facts.heads, tensor, path, model=name)
-        return
     kv_heads = facts.kv_heads or tensor
     if facts.attention in ("full", "sliding") and max(kv_heads, tensor) % min(kv_heads, tensor):
         yield refused(Cause.KV_HEADS, kv_heads, tensor, path, model=name)
@@ -130,7 +149,8 @@ def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
     if vocabulary % tensor:
         yield refused(Cause.VOCABULARY, vocabulary, tensor, path, model=name)
     inner = facts.expert_intermediate if facts.experts else facts.intermediate
-    is_divided = not facts.experts or not (serving.expert_parallel or serving.data > 1)
+    are_shared = serving.expert_parallel or serving.data * serving.prefill_context > 1
+    is_divided = not facts.experts or not are_shared
     is_in_blocks = facts.quantization == "fp8-block" and is_divided
     if is_in_blocks and inner and inner % (tensor * _FP8_BLOCK):
         yield refused(Cause.FP8_BLOCK, inner, tensor, path, model=name)
@@ -151,20 +171,33 @@ def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
 
 
 def _lengths(serving: Serving, facts: ModelFacts | None) -> Iterator[Reason]:
-    longest = facts.max_length if facts and "memory" not in serving.unknown else None
     length = None if serving.max_length == FIT else serving.max_length
-    if length is not None and longest and length > longest and serving.allows_long is False:
+    longest = _longest(serving, facts) if facts else None
+    if facts and length is not None and longest and length > longest:
         path = serving.paths.get("max_length", "")
-        model = facts.name if facts else ""
-        yield refused(Cause.LENGTH_OF_MODEL, length, longest, path, model=model)
-    limits = {"max-num-seqs": serving.sequences}
-    if not serving.chunked_prefill:
-        limits["the longest length"] = length
-    for least, limit in limits.items():
-        batched = serving.batched_tokens
-        if batched is not None and limit is not None and batched < limit:
-            path = serving.paths.get("batched_tokens", "")
-            yield refused(Cause.BATCH, batched, limit, path, least=least)
+        yield refused(Cause.LENGTH_OF_MODEL, length, longest, path, model=facts.name)
+    batched = serving.batched_tokens
+    least = [("batched_tokens", batched, serving.sequences, "max-num-seqs")]
+    if not serving.chunked_prefill or serving.engine == "tgi":
+        least.append(("batched_tokens", batched, length, "the longest length"))
+    if serving.input_length is not None:
+        more = serving.input_length + 1
+        least.append(("max_length", length, more, "max-input-tokens and one more"))
+    for key, value, limit, name in least:
+        if value is not None and limit is not None and value < limit:
+            yield refused(Cause.BATCH, value, limit, serving.paths.get(key, ""), least=name)
+
+
+def _longest(serving: Serving, facts: ModelFacts) -> int | None:
+    """Return the longest length that a server accepts for its model, or None if not known."""
+    if serving.engine == "tgi" or serving.allows_long is not False or "memory" in serving.unknown:
+        return None
+    # SGLang multiplies that of Gemma 3 by its factor of RoPE (get_context_length).
+    is_scaled = serving.engine == "sglang" and facts.attention not in ("full", "mla")
+    return None if is_scaled else facts.max_length
+
+
+def _utilization(serving: Serving) -> Iterator[Reason]:
     utilization = serving.utilization
     path = serving.paths.get("utilization", "")
     if utilization is not None and not 0 < utilization < 1:
@@ -192,5 +225,6 @@ def check_launch(launch: Launch, *, gpus: int, pods: int | None = 1) -> list[Rea
         fewest, most = launch.nodes
         # Pods with one node each train separately.
         if most > 1 and not fewest <= pods <= most:
-            reasons.append(warning(Cause.PODS, fewest if pods < fewest else most, pods, path))
+            nodes = fewest if pods < fewest else most
+            reasons.append(warning(Cause.PODS, nodes, pods, launch.nodes_path))
     return reasons

@@ -1,19 +1,20 @@
 """The ways to serve a model, cheapest first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from ml_foundations.catalog.charges import STAND_IN
 from ml_foundations.catalog.machine_types import GPUS, Accelerator, MachineType
+from ml_foundations.models.command import Release
 from ml_foundations.models.facts import ModelFacts
 from ml_foundations.models.memory import GpuMemory, check_memory
 from ml_foundations.models.reasons import GIB, TENSOR_SIZES, Severity
 from ml_foundations.models.serving import Serving
 from ml_foundations.models.sizes import check_sizes
 
-_NEWEST = Serving(engine="vllm", release=(0, 33, 0))
+_NEWEST: Release = (0, 33, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ def ways(
     requests: int,
     machines: Iterable[MachineType],
     region: str = STAND_IN,
-    serving: Serving = _NEWEST,
+    kept: Collection[str] = (),
+    release: Release | None = None,
 ) -> list[Way]:
     """Return the ways to serve a model that fit, cheapest first.
 
@@ -52,9 +54,10 @@ def ways(
         requests: Requests of that length that the cache must hold at once.
         machines: Machine types to choose from.
         region: Whose prices count.
-        serving: Further arguments of vLLM.
+        kept: Names of machine types that are listed even if others have the same GPUs for less.
+        release: That of vLLM, None for the newest that is known.
     """
-    serving = replace(serving, max_length=context)
+    serving = Serving(engine="vllm", release=release or _NEWEST, max_length=context)
     on_gpus: dict[str, list[Way]] = {}
     fitting: list[Way] = []
     for machine in machines:
@@ -69,19 +72,13 @@ def ways(
                 priced = replace(way, machine=machine.name, gpu_count=count, usd_per_hour=price)
                 fitting.append(priced)
     # Machines whose prices are not known are last.
-    fitting.sort(
-        key=lambda way: (
-            way.usd_per_hour is None,
-            way.usd_per_hour or 0,
-            way.quantization,
-            -way.tensor,
-            way.machine,
-        )
-    )
+    fitting.sort(key=lambda way: (way.quantization, -way.tensor, way.machine))
+    fitting.sort(key=lambda way: (way.usd_per_hour is None, way.usd_per_hour or 0))
     # Of the same GPUs, the cheapest machine counts, with all of them.
     best: dict[tuple[str, int, str], Way] = {}
     for way in fitting:
-        best.setdefault((way.gpu, way.gpu_count, way.quantization), way)
+        chosen_by = way.machine if way.machine in kept else way.gpu
+        best.setdefault((chosen_by, way.gpu_count, way.quantization), way)
     return [*best.values()]
 
 
@@ -93,10 +90,6 @@ def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
             faults = check_sizes(given, facts, gpus=size)
             verdict = check_memory(given, facts, memory)
             is_refused = any(fault.severity is Severity.REFUSED for fault in faults)
-            if scheme:
-                # Before it quantizes them, the server loads the weights as they are.
-                whole = check_memory(replace(given, quantization=None), facts, memory).weights
-                is_refused |= not whole or not memory.low or whole.low > memory.low * GIB
             if is_refused or verdict.severity or not verdict.requests or not verdict.cache:
                 continue
             yield Way(

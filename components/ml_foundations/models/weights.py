@@ -11,12 +11,11 @@ from ml_foundations.models.facts import DTYPE_BYTES, ModelFacts
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 from ml_foundations.models.serving import Serving
 
-# A group of 128 parameters of 4 bits has a scale of two bytes.
 _LINEAR_BYTES: dict[str, Fraction] = {
     **dict.fromkeys(("fp8", "fp8-block", "int8"), Fraction(1)),
-    "int4": Fraction(1, 2) + Fraction(2, 128),
+    "int4": Fraction(1, 2),
 }
-"""Bytes of a parameter of a quantized matrix, by quantization."""
+"""Bytes of a parameter of a quantized matrix, by quantization, without scales."""
 _MXFP4_BYTES = Fraction(1, 2) + Fraction(1, 32)
 """Four bits, and one exponent of eight for 32 parameters."""
 _SAME_AS_CHECKPOINT = {
@@ -50,9 +49,9 @@ def loaded_dtype(
     lacks_bfloat16 = capability is not None and capability < _BFLOAT16_SINCE
     name = {"half": "float16", "float": "float32"}.get(serving.dtype, serving.dtype)
     if name == "auto":
-        name = "bfloat16" if is_vllm and facts.dtype == "float32" else facts.dtype
+        name = "bfloat16" if facts.dtype == "float32" else facts.dtype
         if name == "bfloat16" and lacks_bfloat16:
-            name = "float32" if is_unstable else "float16"
+            name = "float32" if is_vllm and is_unstable else "float16"
     elif is_vllm and name == "bfloat16" and lacks_bfloat16:
         return refused(Cause.DTYPE_OF_GPU, name, capability, path, gpu="the GPU")
     elif is_vllm and name == "float16" and is_unstable:
@@ -103,7 +102,7 @@ def weights(
     scheme = quantization(serving, facts)
     if isinstance(scheme, Reason):
         return scheme
-    params = facts.params or facts.least_params
+    params = facts.least_params
     if not params and not facts.stored_bytes:
         return undetermined(Cause.UNKNOWN_WEIGHTS, facts.name, serving.paths.get("model", ""))
     size = DTYPE_BYTES[dtype]
@@ -125,11 +124,13 @@ def weights(
     else:
         linear = in_layers * _LINEAR_BYTES.get(scheme, Fraction(size))
     low = high = linear / tensor
-    if serving.data > 1 and facts.experts:
-        # Replicas share the experts, or, without expert parallelism, may have all of them.
+    replicas = serving.data * serving.prefill_context
+    if replicas > 1 and facts.experts:
+        # Replicas divide the experts, with and without expert parallelism (vllm,
+        # fused_moe/config.py). Those of other servers may have all of them.
         share = min(Fraction(1), Fraction(experts, in_layers)) if in_layers > 0 else Fraction(1)
-        low *= 1 - share + share / serving.data
-        high = low if serving.expert_parallel else high
+        low *= 1 - share + share / replicas
+        high = low if serving.engine == "vllm" else high
     if facts.attention in ("full", "sliding") and not scheme:
         # Each GPU has at least one KV head.
         replicated = max(Fraction(0), 1 - Fraction(facts.kv_heads or 1, tensor))
@@ -137,10 +138,12 @@ def weights(
         low = low + per_head * replicated
         high = high + per_head * replicated
     is_known = bool(facts.params or facts.stored_bytes)
+    # Each GPU may have a whole vision tower, or none without images.
+    tower = (facts.params - params) * size if facts.params and params else 0
     margin = 1 + _margin(facts, scheme, tensor)
 
     def bounds(share: Fraction, ends: Fraction, least: Fraction | None = None) -> Bounds:
-        most = (high * share + ends) * margin if is_known else None
+        most = (high * share + ends + tower) * margin if is_known else None
         return Bounds(low * share + ends if least is None else least, most)
 
     if stages == 1:
@@ -158,8 +161,11 @@ def weights(
 def _margin(facts: ModelFacts, scheme: str, tensor: int) -> Fraction:
     if scheme == "mxfp4":
         return Fraction(12, 100)
+    if scheme == "int4" and not facts.stored_bytes:
+        # A group may be a whole column, or have 128 parameters and a scale of two bytes.
+        return Fraction(1, 32) + Fraction(2, 100)
     if facts.architecture.endswith("ForConditionalGeneration"):
-        return Fraction(7, 100)
+        return Fraction(8, 100)
     if facts.attention == "mla" and tensor > 1:
         return Fraction(3, 100)
     return Fraction(2 if scheme else 1, 100)
