@@ -19,6 +19,7 @@ from ml_foundations.rehearsal.tools import groups
 from codegen import expressions, write
 
 POOLS = "sigs.k8s.io/gateway-api-inference-extension"
+GATEWAYS = "sigs.k8s.io/gateway-api"
 FOLDERS = {
     "sigs.k8s.io/kueue": "config/components/crd/bases",
     "sigs.k8s.io/jobset": "config/components/crd/bases",
@@ -26,8 +27,13 @@ FOLDERS = {
     "github.com/ray-project/kuberay/ray-operator": "config/crd/bases",
     "github.com/kubeflow/trainer/v2": "manifests/base/crds",
     POOLS: "config/crd/bases",
+    GATEWAYS: "config/crd/standard",
 }
 """The folders of definitions in the modules of controllers."""
+_GATEWAY_KINDS = ("gateways", "httproutes")
+"""The kinds of the Gateway API that planning reads, of those that GKE installs."""
+_GATEWAY_VERSION = "v1.6.0"
+"""It refuses the least: earlier releases lack fields (catalog/gke_definitions.csv has those)."""
 _GROUPS = (groups.KUEUE, groups.JOBSET, groups.LWS, groups.KUBERAY, groups.TRAINER)
 _KEPT = (
     *("type", "format", "enum", "pattern", "default", "nullable", "required"),
@@ -51,13 +57,13 @@ _SET_BY_WEBHOOKS: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {
 """Defaults that the webhook of a kind sets in its spec before the API server checks values: where
 the object lacks a field that the schema requires, or has an empty text in place of the schema's
 default. Other fields that webhooks set may be left out."""
-_USED = {*_KEPT, *_RENAMED, "properties", "items", "additionalProperties"}
+_COMBINED = ("oneOf", "anyOf", "not")
+_USED = {*_KEPT, *_RENAMED, *_COMBINED, "properties", "items", "additionalProperties"}
 _IGNORED = {
     *("description", "title", "example", "externalDocs"),
     # A map or list that is merged as a whole; a set, which has no item twice, is read below.
     *("x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-validations"),
-    # Beside x-kubernetes-int-or-string, they repeat it.
-    *("anyOf", "x-kubernetes-embedded-resource"),
+    "x-kubernetes-embedded-resource",
 }
 
 
@@ -68,7 +74,7 @@ def main() -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of the modules that the definitions are from."""
-    pinned = {POOLS: ENDPOINT_PICKER_IMAGE.rpartition(":")[2]}
+    pinned = {POOLS: ENDPOINT_PICKER_IMAGE.rpartition(":")[2], GATEWAYS: _GATEWAY_VERSION}
     for module, group in zip(FOLDERS, _GROUPS, strict=False):
         pinned[module] = group.pinned(module)
     return dict(sorted(pinned.items()))
@@ -86,12 +92,19 @@ def folder(module: str, *, download: bool = True) -> Path:
     return Path(json.loads(answer.stdout)["Dir"])
 
 
+def files(module: str, *, download: bool = True) -> list[Path]:
+    """Return the files of a module with the definitions that planning reads."""
+    below = folder(module, download=download) / FOLDERS[module]
+    kinds = _GATEWAY_KINDS if module == GATEWAYS else ("*",)
+    return sorted(path for kind in kinds for path in below.glob(f"*.*_{kind}.yaml"))
+
+
 def text(*, download: bool = True) -> str:
     """Return the file: a line for each kind, in each version that the API server serves."""
     kinds: dict[str, Any] = {}
     templates: list[Any] = []
-    for module, below in FOLDERS.items():
-        for path in sorted((folder(module, download=download) / below).glob("*.*_*.yaml")):
+    for module in FOLDERS:
+        for path in files(module, download=download):
             kinds |= dict(_kinds(yaml.load(path.read_text(), yaml.CSafeLoader), templates))
     lines = [f"{json.dumps(name)}:{_compact(kinds[name])}" for name in sorted(kinds)]
     head = f'{{"versions":{json.dumps(versions())},\n'
@@ -139,8 +152,10 @@ def _shortened(schema: Mapping[str, Any], templates: list[Any]) -> dict[str, Any
         raise SystemExit(f"planning does not read the keywords {', '.join(sorted(unknown))}")
     short = {key: schema[key] for key in _KEPT if key in schema}
     short |= {name: schema[key] for key, name in _RENAMED.items() if key in schema}
-    if "anyOf" in schema and "intOrString" not in short:
-        raise SystemExit("planning does not read anyOf")
+    for key in _COMBINED if "intOrString" not in short else ():  # where anyOf repeats it
+        if key in schema:
+            branches = schema[key] if isinstance(schema[key], list) else [schema[key]]
+            short[key] = [_short(branch, templates) for branch in branches]
     if schema.get("x-kubernetes-list-type") == "set":
         short["keys"] = []
     for key, value in sorted(schema.get("properties", {}).items()):

@@ -6,10 +6,14 @@ The rules of definitions use a small part of CEL; anything else is an error of t
 import re
 from typing import Any
 
-_TOKEN = re.compile(r"\s*('[^']*'|\d+|\w+|&&|\|\||[=!<>]=|[-!<>?:.,()\[\]])")
-_BINARY = (("||",), ("&&",), ("==", "!=", "<=", ">=", "<", ">", "in"))
+_RAW = 'r"""'
+_TOKEN = re.compile(
+    r"""\s*(r\"{3}.*?\"{3}|'[^']*'|"[^"]*"|\d+|\w+|&&|\|\||[=!<>]=|[-+!<>?:.,()\[\]])""", re.S
+)
+_BINARY = (("||",), ("&&",), ("==", "!=", "<=", ">=", "<", ">", "in"), ("+", "-"))
 """The operators between two values, from those that bind loosest."""
 _MACROS = ("all", "exists", "exists_one", "filter")
+_CALLS = ("size", "matches", "has", "contains", "startsWith", "endsWith", "split", "duration")
 
 
 def tree(text: str) -> Any:
@@ -76,9 +80,11 @@ class _Reader:
         value = self.primary()
         while mark := self.take(".", "["):
             if mark == "[":
-                value = ["item", value, self.index()]
+                value = ["item", value, self.choice()]
+                self.expect("]")
                 continue
-            name = self.tokens.pop(0)
+            # A field with the name of a word of CEL, such as namespace, is escaped.
+            name = self.tokens.pop(0).removeprefix("__").removesuffix("__")
             if not self.take("("):
                 value = [".", value, name]
             elif name in _MACROS:
@@ -90,20 +96,12 @@ class _Reader:
                 value = self.call(name, value)
         return value
 
-    def index(self) -> Any:
-        # The rules name the last item alone.
-        index = "".join(self.tokens[: self.tokens.index("]")])
-        del self.tokens[: self.tokens.index("]") + 1]
-        if index != "size(self)-1":
-            raise SystemExit(f"the index {index} is not read")
-        return -1
-
     def call(self, name: str, *values: Any) -> Any:
         arguments = [*values]
         while not self.take(")"):
             arguments.append(self.choice())
             self.take(",")
-        if name not in ("size", "matches", "has"):
+        if name not in _CALLS:
             raise SystemExit(f"the function {name} is not read")
         if name == "has":
             [[_, holder, field]] = arguments
@@ -126,6 +124,8 @@ class _Reader:
             return int(token)
         if token in ("true", "false"):
             return token == "true"
-        if token.startswith("'"):
+        if token.startswith(_RAW):
+            return ["text", token[len(_RAW) : -3]]
+        if token[0] in ("'", '"'):
             return ["text", token[1:-1]]
         return self.call(token) if self.take("(") else [token]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.kinds.kind_files import package_kinds
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
@@ -49,18 +50,20 @@ _SHARED = {
     "autoscalerOptions.resources": "core.v1.ResourceRequirements",
     "autoscalerOptions.securityContext": "any",
     "autoscalerOptions.volumeMounts": "any",
-    "RayService.spec.rayClusterConfig": "ray.v1.RayCluster.spec",
     "RayService.spec.serveService": "core.v1.Service",
     "RayService.status": "any",
     "gcsFaultToleranceOptions": "any",
     "RayJob.spec.deletionStrategy": "any",
     "RayJob.status.rayClusterStatus": "any",
     "headGroupSpec.headService": "core.v1.Service",
-    "RayJob.spec.rayClusterSpec": "ray.v1.RayCluster.spec",
     "ResourceFlavor.spec.nodeTaints": "core.v1.Taint",
     "ResourceFlavor.spec.tolerations": "core.v1.Toleration",
 }
 """Types of Kubernetes that CustomResourceDefinitions repeat."""
+for _kind in package_kinds().values():
+    for _path, _embedded in _kind.embeds.items():
+        _group = _kind.group.partition(".")[0]
+        _SHARED[f"{_kind.kind}.{_path}"] = f"{_group}.{_kind.version}.{_embedded}.spec"
 
 _BESIDE = {
     *(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from ml_foundations.catalog.injections import injections
 from ml_foundations.catalog.tables import rows
-from ml_foundations.planning.api_server.stages import QUEUED_AS_PODS, readers
+from ml_foundations.kinds.kind_files import package_kinds, queue_of
+from ml_foundations.planning.api_server.stages import readers
 
 from codegen import ROOT
 from codegen.objects import END, START
@@ -29,7 +30,8 @@ def files() -> dict[Path, str]:
             )
             shown = ", ".join(f"`{network}`" for network in [what] if network) or "of networks"
             lines.append(f"| {kind} {shown}, if {entry.when} | {entry.by} | stored |")
-    kinds = " and ".join(f"{kind}s" for kind in QUEUED_AS_PODS)
+    as_stored = [kind for kind in package_kinds() if queue_of(kind).gate == "stored"]
+    kinds = " and ".join(f"{kind}s" for kind in as_stored)
     lines += ["", "| decision by | reads | source |", "|---|---|---|"]
     for reader in readers().values():
         stage = reader.stage

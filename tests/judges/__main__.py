@@ -1,4 +1,7 @@
-"""Compare planning with the real webhooks and operators on many edited objects, and print the table of agreement."""
+"""Compare planning with the real webhooks and operators on many edited objects, and print the table of agreement.
+
+Before the random ones come those that aim at a rule. So a rule that no object meets has a reason.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,24 @@ import sys
 import time
 from pathlib import Path
 
-from tests.judges import judging, rules
+from tests.judges import edits, judging, rules
 from tests.support.checkout import CHECKOUT
 
 
 def main() -> int:
     """Compare as many objects as asked for. Returns 1 if the two disagree."""
     parser = argparse.ArgumentParser(prog="python -m tests.judges", description=__doc__)
-    parser.add_argument("objects", type=int, help="how many objects to compare")
+    parser.add_argument("objects", type=int, help="how many random objects to compare")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first object")
     options = parser.parse_args()
     began = time.monotonic()
     folder: Path = CHECKOUT / ".differential" / "judges"
     folder.mkdir(parents=True, exist_ok=True)
     with judging.running(folder) as rehearsal:
-        seeds = range(options.first, options.first + options.objects)
+        seeds = [
+            *range(-len(edits.aimed()), 0),
+            *range(options.first, options.first + options.objects),
+        ]
         found = asyncio.run(judging.judge(rehearsal, seeds))
     for judgement in found:
         if judgement.is_wrong:

@@ -48,8 +48,21 @@ def aims(kind: str) -> list[Object]:
     return by_kind.get(kind, []) + edits
 
 
+@cache
+def aimed() -> list[Object]:
+    """The valid objects, each with each edit that aims at a rule of its kind."""
+    made: list[Object] = []
+    for document in valid():
+        for aim in aims(document["kind"]):
+            made.append(copy.deepcopy(document))
+            _apply(made[-1], aim)
+    return made
+
+
 def case(schema: Schema, seed: int) -> Object:
-    """An edited object."""
+    """An edited object. Negative seeds are those of ``aimed``, which are the same in each run."""
+    if seed < 0:
+        return aimed()[seed]
     at = random.Random(seed)
     kind = at.choice(sorted({document["kind"] for document in valid()}))
     document = copy.deepcopy(
@@ -67,8 +80,7 @@ def case(schema: Schema, seed: int) -> Object:
         elif way == "pair":
             editor.add_pair()
         elif way == "aim" and aims(kind):
-            for path, value in at.choice(aims(kind)).items():
-                _set(document, path.split("."), copy.deepcopy(value))
+            _apply(document, at.choice(aims(kind)))
     if at.random() < 0.02:
         group, _, _ = document["apiVersion"].rpartition("/")
         document["apiVersion"] = "/".join(filter(None, (group, at.choice(VERSIONS))))
@@ -135,19 +147,29 @@ def _edges(type_: Object) -> Iterator[Any]:
             yield from ("a" * max(type_[limit] + more, 0) for more in (-1, 0, 1))
 
 
+def _apply(document: Object, aim: Object) -> None:
+    for path, value in aim.items():
+        _set(document, path.split("."), copy.deepcopy(value))
+
+
 def _set(holder: Any, keys: list[str], value: Any) -> None:
     """Set a value at a path, if what is above it is there or may be."""
     key, *below = keys
+    at: Any = key
     if isinstance(holder, list):
-        if int(key) < len(holder):
-            _set(holder[int(key)], below, value)
+        at = int(key)
+        if at >= len(holder):
+            return
     elif isinstance(holder, dict):
-        if below:
-            _set(holder.setdefault(key, {}), below, value)
-        elif isinstance(value, dict) and isinstance(holder.get(key), dict):
-            holder[key] |= value
-        else:
-            holder[key] = value
+        holder.setdefault(key, {} if below else None)
+    else:
+        return
+    if below:
+        _set(holder[at], below, value)
+    elif isinstance(value, dict) and isinstance(holder[at], dict):
+        holder[at] |= value
+    else:
+        holder[at] = value
 
 
 def _mark(at: random.Random, document: Object) -> None:

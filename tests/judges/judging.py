@@ -29,7 +29,6 @@ from tests.differential.acceptance.proof import REFUSING, ROOMY, Server
 from tests.judges import edits, operators
 
 DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-POOLS = "inference.networking.k8s.io_inferencepools.yaml"
 RAY = ("RayCluster", "RayJob", "RayService")
 WITH_TEMPLATES = (*RAY, "LeaderWorkerSet", "DisaggregatedSet")
 """Kinds whose controllers make pods of each template."""
@@ -46,10 +45,13 @@ LATER = re.compile(
 )
 """Refusals by KubeRay's own webhook, which is off by default, of pods with what their controllers add, of the Service that
 KubeRay makes once applications run, and of numbers that the controller of DisaggregatedSets, which has no webhook, cannot read."""
-TOO_LARGE = "status code 413"
+TOO_LARGE = re.compile("status code 413|the server rejected our request due to an error")
 """An object that a controller makes is too large, of more pods than there is room for."""
 NO_VERSION = "no version"
 """Planning says nothing of versions that it does not know: a later controller may serve them."""
+NOT_SHOWN = re.compile("error looking up service account|FailedDeleteWorkerPod")
+"""Planning does not say what is missing in a cluster whose objects it is not shown, such as a service account or a pod
+that a RayCluster names for deletion."""
 AT_ONCE = 8
 
 
@@ -64,6 +66,8 @@ class Judgement:
     errors: tuple[tuple[str, str, str], ...]
     """Planning's refusals: rule, path and message."""
     verdict: Verdict
+    doubts: int = 0
+    """Its refusals that are warnings, next to fields whose effect it does not know."""
     crash: str = ""
 
     @property
@@ -72,10 +76,13 @@ class Judgement:
             return True
         if self.words.startswith((operators.UNANSWERED, NO_VERSION)):
             return False
-        if TOO_LARGE in self.words:
+        if NOT_SHOWN.search(self.words):
+            return False
+        if TOO_LARGE.search(self.words):
             return self.verdict is Verdict.FITS
         if self.words:
-            return not self.errors and self.is_decided
+            is_refused = self.verdict is Verdict.CANNOT_FIT and self.doubts
+            return not self.errors and self.is_decided and not is_refused
         return any(
             rule != OF_QUEUES and not LATER.search(message) for rule, _, message in self.errors
         )
@@ -125,9 +132,10 @@ def running(folder: Path) -> Iterator[Rehearsal]:
 def install(rehearsal: Rehearsal) -> None:
     """Start all controllers, and create what the objects find in the cluster."""
     api = Api(Access(rehearsal.kubeconfig))
-    file = definitions.folder(definitions.POOLS, download=False) / "config/crd/bases" / POOLS
     kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    api.create(kinds, yaml.safe_load(file.read_text()))
+    for module in (definitions.POOLS, definitions.GATEWAYS):
+        for file in definitions.files(module, download=False):
+            api.create(kinds, yaml.load(file.read_text(), yaml.CSafeLoader))
     for controller in controllers.CONTROLLERS:
         controllers.start(rehearsal, toolchain.ensure(), controller, {})
 
@@ -239,14 +247,17 @@ def compared(seed: int, document: Object, words: str) -> Judgement:
     try:
         verdicts = judge_documents([*surroundings(), roomy(), document])
     except Exception as error:
-        return Judgement(seed, document, words, (), Verdict.FITS, repr(error))
-    errors = tuple(
-        (finding.rule, finding.path, finding.message)
-        for finding in verdicts.findings
-        if finding.severity is Severity.ERROR and _is_refusing(finding.rule, finding.message)
-    )
-    said = [each.verdict for each in verdicts.workloads if str(each.workload) == own]
-    return Judgement(seed, document, words, errors, (said or [verdicts.stack])[0])
+        return Judgement(seed, document, words, (), Verdict.FITS, crash=repr(error))
+    errors: list[tuple[str, str, str]] = []
+    doubts = 0
+    for finding in verdicts.findings:
+        if _is_refusing(finding.rule, finding.message):
+            if finding.severity is Severity.ERROR:
+                errors.append((finding.rule, finding.path, finding.message))
+            else:
+                doubts += 1
+    said = [judged.verdict for judged in verdicts.workloads if str(judged.workload) == own]
+    return Judgement(seed, document, words, tuple(errors), (said or [verdicts.stack])[0], doubts)
 
 
 def _is_refusing(rule: str, message: str) -> bool:

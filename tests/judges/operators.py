@@ -21,8 +21,8 @@ KINDS = ("RayCluster", "RayJob", "RayService", "TrainJob")
 UNANSWERED = "its controller does not answer"
 """It fails again and again at something that it makes of an object, without an event; or another controller answers."""
 MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
-TRANSIENT = re.compile("already exists|not found")
-"""Failures of a look at a cache that is behind: the controller tries again."""
+TRANSIENT = re.compile("already exists|not found|could not find the requested resource")
+"""Failures of a look at a cache that is behind, or at a kind that is just served: the controller tries again."""
 STOPPED = ("Suspending", "Suspended", "Failed", "Complete")
 """States of a RayJob in which it makes no cluster."""
 COUNTS = ("replicas", "minReplicas", "maxReplicas", "numOfHosts")

@@ -1,4 +1,5 @@
-"""The rules in the sources of the webhooks and of KubeRay: each place that makes an error, and whether a run has met its message."""
+"""The rules in the sources of the webhooks and of KubeRay, each place that makes an error, and those in CEL of the definitions:
+whether a run has met their messages."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from ml_foundations.catalog.tables import rows
 
 from codegen import definitions
@@ -45,10 +48,11 @@ VERB = re.compile(r"%[+#]?[a-zA-Z]|\\.")
 
 @dataclass(frozen=True)
 class Rule:
-    """A place in a source that makes an error."""
+    """A place in a source that makes an error, or a rule of a definition."""
 
     file: str
     function: str
+    """The function that makes the error, or the path of the value in an object."""
     text: str
     """The message in the source, or the end of the field's path."""
     pattern: re.Pattern[str]
@@ -63,6 +67,31 @@ def rules() -> Iterator[Rule]:
         for path in sorted(definitions.folder(module, download=False).glob(files)):
             if not path.name.endswith("_test.go"):
                 yield from _rules(path, module.rpartition("/")[2])
+    for module in definitions.FOLDERS:
+        for path in definitions.files(module, download=False):
+            yield from _of_definition(yaml.load(path.read_text(), yaml.CSafeLoader)["spec"])
+
+
+def _of_definition(spec: Any) -> Iterator[Rule]:
+    """The rules in CEL of a kind. One in several versions or at several paths counts once."""
+    kind, seen = spec["names"]["kind"], set[str]()
+    for version in spec["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]
+        for path, message in _validations(schema, "") if version["served"] else ():
+            if message not in seen:
+                pattern = re.compile(rf"^{kind}\..* is invalid: .*{re.escape(message)}", re.S)
+                yield Rule(f"CEL of {spec['group']}", f"{kind} {path}", message, pattern)
+            seen.add(message)
+
+
+def _validations(schema: Any, path: str) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path, rule["message"]
+    for key, below in schema.get("properties", {}).items():
+        yield from _validations(below, f"{path}.{key}".lstrip("."))
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(schema.get(key), dict):
+            yield from _validations(schema[key], path + mark)
 
 
 def _rules(path: Path, module: str) -> Iterator[Rule]:

@@ -113,8 +113,11 @@ class Admission:
         differ in their amounts alone, only the rules about amounts are checked again.
         """
         if workload.unknown:
-            unknown = Outcome.refused(map(_unknown_value, workload.unknown))
-            return self._with_claims(workload, outcome=unknown)
+            unknown: list[Refusal] = []
+            for path in workload.unknown:
+                message = f"{path} is not known yet"
+                unknown.append(doubt("unknown-value", path, message, f"Give {path} a plain value."))
+            return self._with_claims(workload, outcome=Outcome.refused(unknown))
         if workload in self._cluster.fully_running:
             return self._with_claims(workload, outcome=Outcome.of(Verdict.FITS))
         # Messages about adoptions and single pods name this workload alone.
@@ -226,15 +229,29 @@ class Admission:
 
     def _completed(self, workload: Workload, pod_set: PodSet) -> tuple[Manifest, Manifest]:
         """Return the spec of pods as their controller creates them, and as they are stored."""
-        created = self._with_controller_fields(workload, pod_set)
-        changed = self._with_webhooks(workload, pod_set, created)
+        cluster = self._cluster
+        namespace = workload.namespace
+        is_daemon = workload.kind == "DaemonSet"
+        created = dict(pod_set.spec)
+        if "priorityClassName" not in created and cluster.default_priority is not None:
+            created["priorityClassName"] = name_of(cluster.default_priority)
+        if is_daemon:
+            tolerations = defaults.daemon_tolerations(created)
+            created["tolerations"] = [*items(created, "tolerations"), *tolerations]
+        changed: Manifest = created
+        is_there = workload.kind == "Pod" and workloads.is_stored(workload.manifest)
+        if cluster.is_gke and not is_there:  # GKE's webhooks change new pods
+            of_namespace = cluster.namespaces.get(namespace, {})
+            changed = defaults.with_default_class(changed, of_namespace, is_daemon=is_daemon)
+            changed = defaults.with_class_tolerations(changed)
+            buckets = cluster.volumes.buckets(section(pod_set.template, "spec"), namespace)
+            changed = defaults.with_injected(changed, annotations_of(pod_set.template), buckets)
         # The API server's own plugins act before webhooks and again after them.
-        stored = self._cluster.stored(changed, workload.namespace)
+        stored = cluster.stored(changed, namespace)
         requested, _ = self._interfaces(pod_set, stored)
-        if not requested:
-            return created, stored
-        changed = interfaces.with_requests(changed, requested)
-        return created, self._cluster.stored(changed, workload.namespace)
+        if requested:
+            stored = cluster.stored(interfaces.with_requests(changed, requested), namespace)
+        return created, stored
 
     def _limit_ranges(self, workload: Workload) -> Sequence[Manifest]:
         return self._cluster.limit_ranges.get(workload.namespace, ())
@@ -352,28 +369,6 @@ class Admission:
 
         return with_requests
 
-    def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
-        """Return the spec as its controller completes it, with the default priority class."""
-        spec = dict(pod_set.spec)
-        if "priorityClassName" not in spec and self._cluster.default_priority is not None:
-            spec["priorityClassName"] = name_of(self._cluster.default_priority)
-        if workload.kind == "DaemonSet":
-            spec["tolerations"] = [*items(spec, "tolerations"), *defaults.daemon_tolerations(spec)]
-        return spec
-
-    def _with_webhooks(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Manifest:
-        """Return the spec of new pods with what GKE's webhooks add."""
-        is_there = workload.kind == "Pod" and workloads.is_stored(workload.manifest)
-        if is_there or not self._cluster.is_gke:
-            return spec
-        namespace = self._cluster.namespaces.get(workload.namespace, {})
-        is_daemon = workload.kind == "DaemonSet"
-        spec = defaults.with_default_class(spec, namespace, is_daemon=is_daemon)
-        spec = defaults.with_class_tolerations(spec)
-        written = section(pod_set.template, "spec")
-        buckets = self._cluster.volumes.buckets(written, workload.namespace)
-        return defaults.with_injected(spec, annotations_of(pod_set.template), buckets)
-
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass
     ) -> Iterable[Refusal]:
@@ -437,10 +432,6 @@ class Admission:
                 message = f"its runtime class selects nodes with {key}={value}"
                 remedy = f"Leave {key} to the RuntimeClass."
                 yield Refusal("runtime-class", f"nodeSelector.{key}", message, remedy)
-
-
-def _unknown_value(path: str) -> Refusal:
-    return doubt("unknown-value", path, f"{path} is not known yet", f"Give {path} a plain value.")
 
 
 def _refused_pods(pod_set: PodSet, refused: Iterable[Refusal]) -> Outcome:

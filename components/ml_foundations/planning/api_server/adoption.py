@@ -3,16 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
+from ml_foundations.kinds.kind_files import kind_named
 from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.workloads import Workload, ordinals
-
-_TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
-    ("ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet"), "Pod"
-)
-"""The kinds that the controllers of each kind adopt."""
 
 
 def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
@@ -27,7 +23,7 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
             if not section(document, "metadata").get("ownerReferences"):
                 bare[kind, namespace_of(document)].append(document)
     for controller in cluster.workloads:
-        for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
+        for document in bare[kind_named(controller.kind).adopts, controller.namespace]:
             if _finds(controller, document):
                 taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
                 message = (

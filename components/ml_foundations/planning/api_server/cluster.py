@@ -43,10 +43,6 @@ SYSTEM_PRIORITIES = {
     "system-node-critical": 2_000_001_000,
 }
 """The priority classes that every cluster has."""
-
-
-_MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of pods that a kubelet runs from its own files: no taint ends these."""
 _FIELDS_OF_RULES = {
     "pod-affinity": "affinity",
     "pod-anti-affinity": "anti_affinity",
@@ -138,11 +134,6 @@ class Cluster:
         for node in self.declared:
             parts += (part for part in by_zone(node, most=is_full) if part.count)
         return by_host(parts)
-
-    @cached_property
-    def _shares_hosts(self) -> bool:
-        # Either all nodes have the label or none has.
-        return any(SHARED_HOSTNAME in node.labels for node in self._split_nodes[:1])
 
     @cached_property
     def _found_workloads(self) -> tuple[list[Workload], frozenset[Workload]]:
@@ -242,10 +233,8 @@ class Cluster:
     @cached_property
     def lacks_host_names(self) -> bool:
         """True if some Node has no label with its host name."""
-        for node in self.by_kind["Node"]:
-            if MAX_NODES not in annotations_of(node) and labels.HOSTNAME not in labels_of(node):
-                return True
-        return False
+        nodes = [node for node in self.by_kind["Node"] if MAX_NODES not in annotations_of(node)]
+        return any(labels.HOSTNAME not in labels_of(node) for node in nodes)
 
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
@@ -315,7 +304,7 @@ class Cluster:
 
         A kubelet runs mirror pods whatever the taints, so they have none.
         """
-        if _MIRROR in annotations_of(pod):
+        if workloads.MIRROR in annotations_of(pod):
             return []
         taints = items(section(self._node_of(pod), "spec"), "taints")
         evicting = [taint for taint in taints if taint.get("effect") == "NoExecute"]
@@ -363,7 +352,9 @@ class Cluster:
         if self.ignored:
             fields = [_FIELDS_OF_RULES[rule] for rule in self.ignored & _FIELDS_OF_RULES.keys()]
             pod = replace(pod, ignored=self.ignored, **dict.fromkeys(fields, ()))
-        return _with_shared_hosts(pod) if self._shares_hosts else pod
+        # Either all nodes have the label or none has.
+        shares_hosts = any(SHARED_HOSTNAME in node.labels for node in self._split_nodes[:1])
+        return _with_shared_hosts(pod) if shares_hosts else pod
 
     def stored(self, spec: Manifest, namespace: str) -> Manifest:
         """Return the spec of a pod in a namespace as the API server stores it."""
@@ -391,6 +382,23 @@ class Cluster:
         classes = self.priority_classes.values()
         defaults = [priority for priority in classes if priority.get("globalDefault")]
         return min(defaults, key=lambda priority: priority.get("value") or 0, default=None)
+
+    def large_enough(self, pod: PodClass) -> list[NodeGroup]:
+        """Return the node groups that accept the pods, and have or may have what one requests.
+
+        If none has all of it, these are the groups with its devices, such as GPUs.
+        """
+        devices = {name: amount for name, amount in pod.requests.items() if "/" in name}
+        for needed in (pod.requests, devices):
+            able: list[NodeGroup] = []
+            for group in self.accepting(pod):
+                offered = group.node.allocatable
+                has_room = all(offered.get(name, 0) >= needed[name] for name in needed)
+                if has_room or group.node.unknown:
+                    able.append(group)
+            if able:
+                return able
+        return []
 
     def accepting(self, pod: PodClass, among: Sequence[NodeGroup] | None = None) -> list[NodeGroup]:
         """Return the node groups that accept the pods, whatever is free on them.

@@ -159,9 +159,13 @@ class _Resource:
 
 
 def flavors_of(queue: Manifest) -> list[tuple[Manifest, Manifest]]:
-    """Return the flavors of a ClusterQueue or a Cohort, each with its resource group."""
-    groups = items(section(queue, "spec"), "resourceGroups")
-    return [(group, flavor) for group in groups for flavor in items(group, "flavors")]
+    """Return the named flavors of a ClusterQueue or a Cohort, each with its resource group."""
+    flavors: list[tuple[Manifest, Manifest]] = []
+    for group in items(section(queue, "spec"), "resourceGroups"):
+        for flavor in items(group, "flavors"):
+            if "name" in flavor:
+                flavors.append((group, flavor))
+    return flavors
 
 
 def quota_of(flavor: Manifest, resource: str) -> Quota:

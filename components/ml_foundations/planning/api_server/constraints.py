@@ -306,6 +306,11 @@ def keys_of(name: str) -> Constraint:
     return Constraint(requirement, lambda value: all(map(key.is_met, value)))
 
 
+@_condition("not have the key {0}")
+def lacks_key(value: Manifest, key: str) -> bool:
+    return key not in value
+
+
 @_condition("have one item with {0}: true", "[].{0}")
 def one_marked(value: list[Manifest], key: str) -> bool:
     return sum(item.get(key) in (True, UNKNOWN) for item in value) == 1

@@ -53,7 +53,14 @@ def admitted(
     """Return a declared spec as the API server stores it, by its namespace's LimitRanges."""
     defaulted = _with_own_defaults(spec)
     if runtime_class := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
-        defaulted = _with_runtime_class(defaulted, runtime_class)
+        scheduling = section(runtime_class, "scheduling")
+        selector = section(scheduling, "nodeSelector")
+        defaulted = {
+            **defaulted,
+            "overhead": defaulted.get("overhead") or section(runtime_class, "overhead", "podFixed"),
+            "nodeSelector": {**selector, **section(defaulted, "nodeSelector")},
+            "tolerations": [*items(defaulted, "tolerations"), *items(scheduling, "tolerations")],
+        }
     for limit_range in limit_ranges:
         defaulted = _with_limit_range(defaulted, limit_range)
     requested: set[str] = set()
@@ -165,16 +172,6 @@ def _limits_as_requests(container: Manifest) -> Manifest:
         return container
     requests = {**limits, **section(resources, "requests")}
     return {**container, "resources": {"requests": requests, "limits": limits}}
-
-
-def _with_runtime_class(spec: Manifest, runtime_class: Manifest) -> Manifest:
-    scheduling = section(runtime_class, "scheduling")
-    return {
-        **spec,
-        "overhead": spec.get("overhead") or section(runtime_class, "overhead", "podFixed"),
-        "nodeSelector": {**section(scheduling, "nodeSelector"), **section(spec, "nodeSelector")},
-        "tolerations": [*items(spec, "tolerations"), *items(scheduling, "tolerations")],
-    }
 
 
 def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:

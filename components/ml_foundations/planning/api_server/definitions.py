@@ -5,13 +5,14 @@ from the modules of the pinned controllers. The checks are those of apiextension
 (pkg/apiserver/schema and validation): nulls are dropped, defaults are set, then values are checked.
 """
 
+import ipaddress
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from ml_foundations.catalog.inference_gateways import GATEWAY_GROUP
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.kubernetes.words import shown
@@ -22,8 +23,6 @@ from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 
 FILE = Path(__file__).with_name("definitions.json")
 _Schema = Mapping[str, Any]
-_ANY_CASE = "(?i)"
-"""The mark of a pattern for both cases; Go accepts it anywhere."""
 _NUMBERS = (int, float)
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "array": ("a list", lambda value: isinstance(value, list)),
@@ -33,15 +32,10 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "object": ("a mapping", is_mapping),
     "string": ("a string in quotes", lambda value: isinstance(value, str)),
 }
-_REWRITTEN = frozenset(
-    (
-        *("JobSet", "LeaderWorkerSet", "ClusterQueue", "ResourceFlavor", "TrainJob"),
-        *("RayCluster", "RayJob", "RayService"),
-    )
-)
-"""Kinds that a webhook changes: their controller's (charts of jobset v0.11.1, lws v0.9.0, kueue
-v0.19.2 and trainer v2.2.1) or Kueue's. Go has a zero for a required field that an object lacks, and
-the changed object has that zero."""
+_REWRITTEN = frozenset(("JobSet", "LeaderWorkerSet", "ClusterQueue", "ResourceFlavor", "TrainJob"))
+"""Kinds that their controller's webhook changes (charts of jobset v0.11.1, lws v0.9.0, kueue
+v0.19.2 and trainer v2.2.1). Go has a zero for a required field that an object lacks, and the
+changed object has that zero."""
 _ZEROS: Mapping[Any, Any] = {"string": "", "integer": 0, "boolean": False}
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _FORMS = {
@@ -54,20 +48,23 @@ _FORMS = {
     "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$": "a DNS label of any case that begins with a letter",
 }
 """Formats and patterns of the definitions, in words."""
-_FORMATS: Mapping[str, Callable[[Any], Any]] = {
-    "int32": lambda value: abs(value) < 2**31,
-    "int64": lambda value: True,
+_FORMATS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
+    "int32": (_NUMBERS, lambda value: abs(value) < 2**31),
+    "int64": (_NUMBERS, lambda value: True),
     # Webhooks and controllers read it so. The API server alone accepts more.
-    "date-time": field_catalog.is_time,
+    "date-time": (str, field_catalog.is_time),
+    "ipv4": (str, lambda value: _is_address(value) and "." in value),
+    "ipv6": (str, lambda value: _is_address(value) and ":" in value),
 }
+"""The test of each format, and the type of the values that have it."""
 _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
     "enum": (str, "be one of {}", lambda value, values: value in values),
     "minLength": (str, "have at least {} characters", lambda value, least: len(value) >= least),
     "maxLength": (str, "have at most {} characters", lambda value, most: len(value) <= most),
-    "pattern": (str, "be {}", lambda value, pattern: _pattern(pattern).search(value)),
+    "pattern": (str, "be {}", lambda value, pattern: expressions.pattern(pattern).search(value)),
     "minimum": (_NUMBERS, "be at least {}", lambda value, least: value >= least),
     "maximum": (_NUMBERS, "be at most {}", lambda value, most: value <= most),
-    "format": ((*_NUMBERS, str), "be {}", lambda value, form: _FORMATS[form](value)),
+    "format": ((*_NUMBERS, str), "be {}", lambda value, form: _has_format(value, form)),
     "minItems": (list, "have at least {} items", lambda value, least: len(value) >= least),
     "maxItems": (list, "have at most {} items", lambda value, most: len(value) <= most),
     "minProperties": (Mapping, "have at least {} keys", lambda value, least: len(value) >= least),
@@ -75,6 +72,12 @@ _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
     "keys": (list, "have no two items with the same {}", lambda value, keys: _differ(value, keys)),
 }
 """The keywords of schemas: the type of value, what it must, and the test of value and limit."""
+_COMBINED: Mapping[str, Callable[[list[bool]], bool]] = {
+    "oneOf": lambda valid: sum(valid) == 1,
+    "anyOf": any,
+    "not": lambda valid: not any(valid),
+}
+"""The keywords that have schemas, and which of these a value meets."""
 
 
 @cache
@@ -100,14 +103,14 @@ def violations(manifest: Manifest) -> list[Note]:
     notes = list(_violations(schema, completed))
     if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
         notes = [note for note in notes if note.reason is not Gap.NO_FIELD]
-    return [*notes, *_name_faults(manifest)]
-
-
-def _name_faults(manifest: Manifest) -> Iterator[Note]:
-    """Yield that a name is none that the API server accepts for an object of any definition."""
+    if str(manifest["apiVersion"]).startswith(GATEWAY_GROUP):
+        # Who installs them without GKE may have the experimental ones, with more fields.
+        notes = [note._replace(is_error=note.reason is not Gap.NO_FIELD) for note in notes]
     name: Any = name_of(manifest)
     if isinstance(name, str) and name and not DNS_SUBDOMAIN.matches(name):
-        yield Note("metadata.name", f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}")
+        problem = f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}"
+        notes.append(Note("metadata.name", problem))
+    return notes
 
 
 def _whole(schema: _Schema) -> _Schema:
@@ -127,7 +130,11 @@ def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
     others: _Schema = schema.get("additionalProperties", {})
     completed: dict[str, Any] = {}
     for key in schema.get("required", ()) if zeros else ():
-        if (zero := _zero(properties[key])) is not None:
+        # What Go writes for a field without a value; some have none that is valid.
+        field = properties[key]
+        is_amount = "intOrString" in field and "pattern" in field
+        zero = "0" if is_amount else _ZEROS.get(field.get("type"))
+        if zero is not None:
             completed[key] = zero
     completed |= {key: field["default"] for key, field in properties.items() if "default" in field}
     for key, item in value.items():
@@ -139,13 +146,6 @@ def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
     return completed
 
 
-def _zero(schema: _Schema) -> Any:
-    """Return what Go writes for a field without a value; None if it has none that is valid."""
-    if "intOrString" in schema and "pattern" in schema:
-        return "0"
-    return _ZEROS.get(schema.get("type"))
-
-
 def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
     schema = _whole(schema)
     if value is UNKNOWN:
@@ -153,9 +153,19 @@ def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
     if type_name := _wrong_type(schema, value):
         yield Note("", f"must be {type_name}, not {shown(value)}")
         return
-    if problem := next(_problems(schema, value), ""):
-        yield Note("", problem)
-        return
+    for keyword, (type_, requirement, test) in _KEYWORDS.items():
+        if keyword in schema and isinstance(value, type_) and not test(value, schema[keyword]):
+            limit = schema[keyword]
+            if isinstance(limit, list):
+                limit = ", ".join(map(str, cast("list[Any]", limit))) or "value"
+            instead = "" if type_ in (list, Mapping) else f", not {shown(value, 100)}"
+            yield Note("", f"must {requirement.format(_FORMS.get(limit, limit))}{instead}")
+            return
+    for keyword, is_met in _COMBINED.items() if not any(unknown_paths(value)) else ():
+        branches = schema.get(keyword, ())
+        if branches and not is_met([not any(_violations(branch, value)) for branch in branches]):
+            yield Note("", f"must meet {keyword} of its definition, not {shown(value, 100)}")
+            return
     if is_mapping(value):
         yield from _in_mapping(schema, value)
     elif isinstance(value, list):
@@ -164,17 +174,6 @@ def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
     for message, tree in schema.get("rules", ()) if not any(unknown_paths(value)) else ():
         if not expressions.is_true(tree, value):
             yield Note("", f"must meet the rule of its definition: {message}")
-
-
-def _problems(schema: _Schema, value: Any) -> Iterator[str]:
-    """Yield what is wrong with a value of the right type, by the keywords of its schema."""
-    for keyword, (type_, requirement, test) in _KEYWORDS.items():
-        if keyword in schema and isinstance(value, type_) and not test(value, schema[keyword]):
-            limit = schema[keyword]
-            if isinstance(limit, list):
-                limit = ", ".join(map(str, cast("list[Any]", limit))) or "value"
-            instead = "" if type_ in (list, Mapping) else f", not {shown(value, 100)}"
-            yield f"must {requirement.format(_FORMS.get(limit, limit))}{instead}"
 
 
 def _in_mapping(schema: _Schema, value: Manifest) -> Iterator[Note]:
@@ -206,11 +205,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    flags = re.ASCII | (re.IGNORECASE if _ANY_CASE in text else re.ASCII)
-    # Python's $ also matches before a line break at the end.
-    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", text.replace(_ANY_CASE, "")), flags)
+def _has_format(value: Any, form: str) -> bool:
+    type_, test = _FORMATS[form]
+    return not isinstance(value, type_) or bool(test(value))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text)) and "%" not in text
+    except ValueError:
+        return False
 
 
 def _differ(items: list[Any], keys: list[str]) -> bool:

@@ -6,27 +6,43 @@ and functions that occur in the definitions of ``definitions.json``.
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any, cast
 
-_Names = Mapping[str, Any]
+_ANY_CASE = "(?i)"
+"""The mark of a pattern for both cases; Go accepts it anywhere."""
+_END = re.compile(r"(\\.|\[(?:\\.|[^\]])*\])|\$")
+"""The end of a text in a pattern, or an escaped character or brackets, which may have its mark."""
+_MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+"""The units of durations that the Gateway API allows."""
 
 
 def _is_in(value: Any, values: list[Any]) -> bool:
     return value in values
 
 
-def _matches(text: str, pattern: str) -> bool:
-    return re.search(pattern, text) is not None
+@cache
+def pattern(text: str) -> re.Pattern[str]:
+    """Return a regular expression of Go as one of Python."""
+    flags = re.ASCII | (re.IGNORECASE if _ANY_CASE in text else re.ASCII)
+    # Python's $ also matches before a line break at the end. In brackets, it is itself.
+    parts = _END.sub(lambda match: match[1] or r"\Z", text.replace(_ANY_CASE, ""))
+    return re.compile(parts, flags)
 
 
-def _listed(*values: Any) -> list[Any]:
-    return list(values)
+def _matches(text: str, expression: str) -> bool:
+    return pattern(expression).search(text) is not None
+
+
+def _duration(text: str) -> int:
+    parts = re.findall(r"([0-9]+)(ms|[hms])", text)
+    return sum(int(number) * _MILLISECONDS[unit] for number, unit in parts)
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "text": str,
-    "list": _listed,
+    "list": lambda *values: [*values],
     "!": operator.not_,
     "==": operator.eq,
     "!=": operator.ne,
@@ -34,46 +50,68 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+    "+": operator.add,
+    "-": operator.sub,
     "in": _is_in,
     "size": len,
+    "contains": operator.contains,
+    "startsWith": str.startswith,
+    "endsWith": str.endswith,
+    "split": str.split,
+    "duration": _duration,
     "item": operator.getitem,
     ".": operator.getitem,
     "has": operator.contains,
     "matches": _matches,
 }
-_MACROS: Mapping[str, Callable[[list[tuple[Any, bool]]], Any]] = {
-    "all": lambda tested: all(is_met for _, is_met in tested),
-    "exists": lambda tested: any(is_met for _, is_met in tested),
-    "exists_one": lambda tested: sum(is_met for _, is_met in tested) == 1,
-    "filter": lambda tested: [value for value, is_met in tested if is_met],
-}
-"""What macros make of values, each with whether it meets the condition."""
+_MACROS = ("all", "exists", "exists_one", "filter")
+_ERRORS = (LookupError, TypeError)
 
 
 def is_true(tree: Any, value: Any) -> bool:
     """Return whether a rule is true of a value; a rule that cannot be evaluated is not."""
     try:
         return bool(_evaluated(tree, {"self": value}))
-    except (LookupError, TypeError):
+    except _ERRORS:
         return False  # The API server refuses the object, too.
 
 
-def _evaluated(tree: Any, names: _Names) -> Any:
+def _evaluated(tree: Any, names: Mapping[str, Any]) -> Any:
     if not isinstance(tree, list):
         return tree
     name, *operands = cast("list[Any]", tree)
     if not operands:
         return names[name]
     if name in _MACROS:
-        values, variable, condition = operands
-        tested: list[tuple[Any, bool]] = []
-        for value in _evaluated(values, names):
-            tested.append((value, _evaluated(condition, {**names, variable: value})))
-        return _MACROS[name](tested)
-    first, *others = operands
+        return _of_macro(name, operands, names)
     if name in ("&&", "||"):
-        decided = _evaluated(first, names)
-        return decided if decided is (name == "||") else _evaluated(others[0], names)
+        conditions = [partial(_evaluated, operand, names) for operand in operands]
+        return _decided(conditions, by=name == "||")
+    first, *others = operands
     if name == "?":
         return _evaluated(others[0] if _evaluated(first, names) else others[1], names)
     return _FUNCTIONS[name](*(_evaluated(operand, names) for operand in operands))
+
+
+def _of_macro(name: str, operands: list[Any], names: Mapping[str, Any]) -> Any:
+    values, variable, condition = operands
+    tested = [*_evaluated(values, names)]
+    tests = [partial(_evaluated, condition, {**names, variable: value}) for value in tested]
+    if name in ("all", "exists"):
+        return _decided(tests, by=name == "exists")
+    met = [value for value, test in zip(tested, tests, strict=True) if test()]
+    return met if name == "filter" else len(met) == 1
+
+
+def _decided(conditions: Iterable[Callable[[], Any]], *, by: bool) -> bool:
+    """Return whether a condition is the value that decides; only if none is, an error counts."""
+    error: Exception | None = None
+    for condition in conditions:
+        try:
+            if condition() is by:
+                return by
+        except _ERRORS as failure:
+            error = failure
+    if error:
+        raise error
+    return not by

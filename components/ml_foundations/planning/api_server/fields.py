@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind_files import KindError, cached_per_kinds, kind_named, package_kinds
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, path_keys
 from ml_foundations.kubernetes.words import shown
@@ -229,10 +230,15 @@ def read_row(cells: Mapping[str, str]) -> _Row:
     place, _, inside = cells["place"].partition(".")
     if place not in _PLACES:
         raise ValueError(f"{place!r} is not a place of places.csv")
+    return _row_at(tuple(_PLACES[place]), inside, cells)
+
+
+def _row_at(paths: tuple[str, ...], inside: str, cells: Mapping[str, str]) -> _Row:
     text = cells["constraint"]
+    kinds_of_row = cells.get("kinds", "").replace("templated", " ".join(_TEMPLATED))
     row = _Row(
-        tuple(cells.get("kinds", "").split()),
-        tuple(_PLACES[place]),
+        tuple(kinds_of_row.split()),
+        paths,
         inside,
         tuple(cells["fields"].split()) or ("",),
         None if text == _LIKE_PARENT else constraints.parse(text),
@@ -240,26 +246,28 @@ def read_row(cells: Mapping[str, str]) -> _Row:
         Condition.parse(cells["condition"]) if cells.get("condition") else None,
         cells,
     )
-    _require_fields(row)
-    return row
-
-
-def _require_fields(row: _Row) -> None:
-    """Raise an error if a kind of the row has a field at none of the row's places."""
-    inside = f"{row.inside}." if row.inside else ""
+    # Each kind of the row must have each field at one of the row's places.
+    prefix = f"{inside}." if inside else ""
     asked = [term.path for term in row.condition.terms] if row.condition else []
     for path in row.fields:
         below = row.constraint.fields if row.constraint else ()
         asked += [path, *(joined(path, name) for name in below)]
-    for kind in row.kinds or (_POD_SPEC,):
+    for kind in row.kinds or ("PodSpec",):
         for path in asked:
-            full_paths = [f"{place}{inside}{path.lstrip('.')}" for place in row.paths]
+            full_paths = [f"{place}{prefix}{path.lstrip('.')}" for place in paths]
             if not any(field_catalog.has_field(kind, full_path) for full_path in full_paths):
-                raise ValueError(f"{kind} has no field {inside}{path}")
+                raise ValueError(f"{kind} has no field {prefix}{path}")
+    return row
 
 
-_POD_SPEC = "PodSpec"
+_TEMPLATED: list[str] = []
+"""The kinds of workloads with templates of pods: ``templated`` in place of kinds."""
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
+for _kind in package_kinds().values():
+    if _paths := [*filter(None, dict.fromkeys(_kind.template_paths_in_schema))]:
+        _TEMPLATED.append(_kind.kind)
+    _PLACES["template"] += [f"{path}." for path in _paths]
+    _PLACES["claimTemplate"] += [f"{_kind.claims}[]."] if _kind.claims else []
 for _place in rows("places.csv", _PACKAGE):
     _PLACES[_place["name"]].append(_place["path"])
 POD_ROWS = _read("pod_fields.csv")
@@ -286,10 +294,27 @@ def of_object(kind: str) -> FieldRules:
     return _rules(row for row in OBJECT_ROWS if kind in row.kinds or "all" in row.kinds)
 
 
-@lru_cache
+@cached_per_kinds
 def of_controller(kind: str) -> FieldRules:
     """Return what the controller of a kind refuses beyond its definition."""
-    return _rules(row for row in CONTROLLER_ROWS if kind in row.kinds)
+    return _rules((*(row for row in CONTROLLER_ROWS if kind in row.kinds), *rows_of_kind(kind)))
+
+
+def rows_of_kind(kind: str) -> list[_Row]:
+    """Return the constraints in the file of a kind.
+
+    Raises:
+        KindError: One of them is invalid, or on a field that the kind does not have.
+    """
+    checked: list[_Row] = []
+    for given in kind_named(kind).constraints:
+        cells = {**asdict(given), "kinds": kind, "constraint": given.must}
+        paths = tuple(f"{path}." for path in given.at.split()) or ("",)
+        try:
+            checked.append(_row_at(paths, "", cells))
+        except ValueError as error:
+            raise KindError([f"{kind}: constraints: {given.must}: {error}"]) from None
+    return checked
 
 
 @lru_cache

@@ -134,10 +134,13 @@ def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
 
     The API server has copied its limits to its requests before.
     """
-    first, *other_containers = items(spec, "containers")
+    containers = items(spec, "containers")
+    if not containers:
+        return spec  # which the API server refuses
+    first = containers[0]
     requested = dict(section(first, "resources"))
     given = {**section(requested, "limits"), **section(requested, "requests")}
     added = dict.fromkeys((name for name in resources if name not in given), "1")
     for field in ("requests", "limits"):
         requested[field] = {**added, **section(requested, field)}
-    return {**spec, "containers": [{**first, "resources": requested}, *other_containers]}
+    return {**spec, "containers": [{**first, "resources": requested}, *containers[1:]]}

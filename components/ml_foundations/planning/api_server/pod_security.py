@@ -33,7 +33,11 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
             policy[key.removeprefix(_LABEL)] = value
     level = policy.get("enforce", "privileged")
     remedy = "Correct the field, or lower the level of the namespace."
-    if uses_fabric := _uses_fabric(template):
+    volumes = items(section(template, "spec"), "volumes")
+    folders = [str(section(volume, "hostPath").get("path")) for volume in volumes]
+    # NCCL's plugin for the network between GPUs is in GKE's folder.
+    uses_fabric = any(folder.startswith(labels.GKE_NODE_FOLDER) for folder in folders)
+    if uses_fabric:
         reason = "pods in the network between GPUs use folders and capabilities of the node"
         remedy = f"Set the namespace's level to privileged (pod_security of the team): {reason}."
     notes = sorted(violations(policy, template), key=lambda note: not note.is_error)
@@ -44,13 +48,6 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
         what = f"{note.path} {note.reason}{more}".lstrip()
         message = f"Pod Security {level} of the namespace refuses the pods: {what}"
         yield Refusal("pod-security", note.path, message, remedy, certain=note.is_error)
-
-
-def _uses_fabric(template: Manifest) -> bool:
-    """Return whether pods mount GKE's folder with NCCL's plugin, for the network between GPUs."""
-    volumes = items(section(template, "spec"), "volumes")
-    folders = [str(section(volume, "hostPath").get("path")) for volume in volumes]
-    return any(folder.startswith(labels.GKE_NODE_FOLDER) for folder in folders)
 
 
 def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
@@ -73,7 +70,7 @@ def violations(policy: Manifest, template: Manifest) -> Iterable[Note]:
     if level == "privileged":
         return []
     number = policy.get("enforce-version", "latest").rpartition(".")[2]
-    version = int(number) if number.isdigit() else _LATEST
+    version = int(number) if number.isdecimal() else _LATEST
     spec = section(template, "spec")
     exempt: set[str] = set()
     if spec.get("hostUsers") is False:

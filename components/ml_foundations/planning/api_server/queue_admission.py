@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -15,12 +16,13 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
+from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import queue_webhooks
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import with_class_tolerations
 from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
-from ml_foundations.planning.api_server.stages import GATED, seen_by
+from ml_foundations.planning.api_server.stages import seen_by
 from ml_foundations.planning.api_server.topology_requests import refused_annotations
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
@@ -69,7 +71,9 @@ class QueueAdmission:
             remedy = f"Declare LocalQueue {name} in namespace {namespace}."
             no_queue = doubt("queue", "metadata.labels", message, remedy)
             return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
-        if not queues.accepts(queue, self._cluster.namespaces.get(namespace, {})):
+        # Without a selector, a ClusterQueue accepts workloads of no namespace.
+        selector = section(queue, "spec").get("namespaceSelector")
+        if not selects(selector, self._cluster.namespaces.get(namespace, {})):
             rejects = f"does not accept workloads of namespace {namespace}"
             message = f"ClusterQueue {name_of(queue)} {rejects}"
             remedy = "Let its namespaceSelector select the namespace."
@@ -107,20 +111,18 @@ class QueueAdmission:
         queues = self._cluster.queues
         replicas = workload.queued_replicas
         refused = [*queues.refusals(usage)]
-        if not refused or replicas == 1 or not any(map(self._has_choice, usage)):
+        if not refused or replicas == 1:
+            return refused
+        flavors: list[list[str]] = []
+        for queue, _, spec, requests in usage:
+            flavors += queues.accepting(queue, requests, spec)
+        if all(len(accepting) < 2 for accepting in flavors):
             return refused
         one: list[QueueUsage] = []
         for used in usage:
             share = {name: amount // replicas for name, amount in used.requests.items()}
             one.append(used._replace(requests=share))
         return [*queues.refusals(one)] or [refusal._replace(certain=False) for refusal in refused]
-
-    def _has_choice(self, usage: QueueUsage) -> bool:
-        """Return whether several flavors accept pods."""
-        queue, _, spec, requests = usage
-        return any(
-            len(flavors) > 1 for flavors in self._cluster.queues.accepting(queue, requests, spec)
-        )
 
     def _group_refusals(self, pod: Manifest, queue: Manifest) -> Sequence[Refusal]:
         """Return what a queue has too little of for a pod's group: it admits all or none."""
@@ -143,7 +145,7 @@ class QueueAdmission:
         for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
             specs = self._cluster.queues.admitted(pod.spec, draw)
             # Kueue adds the labels of a flavor to a template before its pods are created.
-            if self._cluster.is_gke and waiting.workload.kind not in GATED:
+            if self._cluster.is_gke and not queue_of(waiting.workload.kind).gate:
                 specs = map(with_class_tolerations, specs)
             by_set.append([AdmittedPodSet(pods, replace(pod, spec=spec)) for spec in specs])
         # Each choice is placed on the nodes, and the number of choices is a product.

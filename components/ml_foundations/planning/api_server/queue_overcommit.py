@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, milli, readable, times, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, times, total
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import Cluster
@@ -30,7 +30,8 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
         if labels.GPU_RESOURCE not in node.lacks and (node.unknown or is_unknown):
             return
     nodes = [node for node in cluster.declared if selector.items() <= node.labels.items()]
-    queues = cluster.by_kind["ClusterQueue"]
+    # An AdmissionCheck asks for nodes, here or in another cluster, whatever the quota.
+    queues = [queue for queue in cluster.by_kind["ClusterQueue"] if not _has_checks(queue)]
     promised = total(_nominal_quotas(queue, name_of(flavor)) for queue in queues)
     offered = total(times(node.allocatable, node.count) for node in nodes)
     holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
@@ -39,10 +40,15 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
         if offered.get(name):
             yield _overcommitted(about, name, amount, holder, offered[name])
         else:
-            promise = f"queues promise {readable(amount)} {name}"
+            promise = f"queues promise {amount // WHOLE} {name}"
             message = f"{promise}, and no node of this flavor has any"
             remedy = f"Declare nodes of the flavor that have {name}, or lower {_FIELD} to 0."
             yield Refusal("queue-capacity", "spec", message, remedy, object=about)
+
+
+def _has_checks(queue: Manifest) -> bool:
+    spec = section(queue, "spec")
+    return bool(spec.get("admissionChecks") or spec.get("admissionChecksStrategy"))
 
 
 def _more_than_quotas(cluster: Cluster, queue: Manifest) -> Iterator[Refusal]:
@@ -92,6 +98,6 @@ def _excess(promised: Amounts, offered: Mapping[str, int]) -> Amounts:
 
 
 def _overcommitted(about: str, name: str, amount: int, holder: str, most: int) -> Refusal:
-    message = f"queues promise {readable(amount)} {name}, and {holder} {readable(most)}"
-    remedy = f"Lower {_FIELD} to {readable(most)} in all, or raise that amount."
+    message = f"queues promise {amount // WHOLE} {name}, and {holder} {most // WHOLE}"
+    remedy = f"Lower {_FIELD} to {most // WHOLE} in all, or raise that amount."
     return Refusal("queue-capacity", "spec", message, remedy, object=about)

@@ -5,9 +5,10 @@ v0.19.2; ``topology_requests`` has their rules about topology.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from ml_foundations.kinds.kind_files import kind_named, queue_of
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -17,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.api_server import definitions
 from ml_foundations.planning.api_server.pod_groups import group_of
 from ml_foundations.planning.api_server.text_formats import (
     DNS_SUBDOMAIN,
@@ -27,18 +29,8 @@ from ml_foundations.planning.api_server.text_formats import (
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 
-_RAY = {
-    "RayCluster": ("spec",),
-    "RayJob": ("spec", "rayClusterSpec"),
-    "RayService": ("spec", "rayClusterConfig"),
-}
-"""The path of the cluster's spec in each kind of KubeRay."""
 _MOST_SETS = 18
 """The most sets of pods in a workload (jobframework/constants.go)."""
-_HEAD = "head"
-_ELASTIC_KINDS = ("Job", *_RAY)
-_WITHOUT_JOBS = ("Deployment", "StatefulSet", "LeaderWorkerSet")
-"""Kinds with a Workload for each pod or group: the rules of Jobs are for their pods."""
 _GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 _PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 _MANAGED = "kueue.x-k8s.io/managed"
@@ -49,13 +41,14 @@ _Faults = Iterator[tuple[str, str, Any, str]]
 def refusals(workload: Workload) -> Iterator[Refusal]:
     """Yield the fields of a workload for which Kueue's webhooks refuse it or its pods."""
     is_queued = workload.queue is not None
+    cluster = kind_named(workload.kind).path_of("RayCluster")
     for path, problem, value, remedy in (
         *_of_metadata(workload.kind, workload.manifest, ""),
         *_of_managed(workload),
         *_of_templates(workload),
         *(_of_job(workload) if workload.kind == "Job" else ()),
-        *(_of_ray(workload) if is_queued and workload.kind in _RAY else ()),
-        *(_of_parameters(workload) if workload.kind in _RAY else ()),
+        *(_of_ray(workload, cluster) if is_queued and cluster else ()),
+        *(_of_parameters(workload, cluster) if cluster else ()),
     ):
         message = f"Kueue refuses the {workload.kind}: {path} {problem}"
         yield Refusal("queue", path, message, f"{remedy}.", certain=value is not UNKNOWN)
@@ -65,30 +58,32 @@ def _of_templates(workload: Workload) -> _Faults:
     """Yield faults of pods, which have a separate webhook."""
     if workload.kind == "Pod":
         return
+    # The pods of a queued Deployment or LeaderWorkerSet get its queue, whatever their label is.
+    has_queue = workload.queue is not None and workload.kind in ("Deployment", "LeaderWorkerSet")
     templates = {pods.path.removesuffix("spec"): pods.template for pods in workload.pods}
     for path, template in templates.items():
-        yield from _of_metadata("Pod", template, path)
+        yield from _of_metadata("Pod", template, path, has_queue=has_queue)
 
 
-def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
+def _of_metadata(kind: str, manifest: Manifest, prefix: str, *, has_queue: bool = False) -> _Faults:
     """Yield faults of labels and annotations (jobframework/validation.go ValidateJobOnCreate)."""
     of_object = labels_of(manifest)
     annotations = annotations_of(manifest)
     in_labels = f"{prefix}metadata.labels."
     in_annotations = f"{prefix}metadata.annotations."
     queue = of_object.get(labels.KUEUE_QUEUE)
-    if isinstance(queue, str) and not DNS_SUBDOMAIN.matches(queue):
+    if isinstance(queue, str) and not has_queue and not DNS_SUBDOMAIN.matches(queue):
         path = f"{in_labels}{labels.KUEUE_QUEUE}"
         yield path, f"is {queue}, and must be a DNS subdomain", queue, "Name a LocalQueue"
-    if annotations.get(labels.KUEUE_ELASTIC) == "true" and kind not in _ELASTIC_KINDS:
+    if annotations.get(labels.KUEUE_ELASTIC) == "true" and not queue_of(kind).elastic:
         path = f"{in_annotations}{labels.KUEUE_ELASTIC}"
         yield path, f"is true, and {kind}s cannot be elastic", "true", "Leave it out"
     if fault := _gates_fault(annotations.get(_GATED_BY)):
         path = f"{in_annotations}{_GATED_BY}"
         remedy = "Name gates with a domain, once each"
         yield path, fault, annotations[_GATED_BY], remedy
-    if kind in _WITHOUT_JOBS:
-        return
+    if kind != "Pod" and "pod" in queue_of(kind).frameworks:
+        return  # there is a Workload for each pod or group: the rules of Jobs are for their pods
     seconds = of_object.get(labels.KUEUE_MOST_SECONDS)
     if seconds is not None and not (_is_number(seconds) and int(seconds) > 0):
         path = f"{in_labels}{labels.KUEUE_MOST_SECONDS}"
@@ -104,10 +99,13 @@ def _of_metadata(kind: str, manifest: Manifest, prefix: str) -> _Faults:
 
 def _of_managed(workload: Workload) -> _Faults:
     """Yield a wrong label of pods; those that wait in a queue themselves get the right one."""
-    if workload.queue is not None and workload.kind in ("Pod", "Deployment"):
+    if workload.queue is not None and queue_of(workload.kind).gate == "stored":
         return
     for pods in workload.pods:
-        if (managed := labels_of(pods.template).get(_MANAGED, "true")) not in ("true", UNKNOWN):
+        managed = labels_of(pods.template).get(_MANAGED, "true")
+        # A definition leaves null out; in a Deployment, it is an empty text.
+        is_left_out = managed is None and definitions.is_defined(workload.manifest)
+        if managed not in ("true", UNKNOWN) and not is_left_out:
             path = f"{pods.path.removesuffix('spec')}metadata.labels.{_MANAGED}"
             yield path, f"is {managed}, and must be true", managed, "Leave it out"
 
@@ -166,12 +164,10 @@ def _of_job(workload: Workload) -> _Faults:
             yield "spec.completions", problem, completions, "Set both to the same number"
 
 
-def _of_ray(workload: Workload) -> _Faults:
+def _of_ray(workload: Workload, prefix: str) -> _Faults:
     """Yield faults of a Ray cluster, and of the RayJob that makes it (jobs/ray*)."""
     spec = section(workload.manifest, "spec")
-    keys = _RAY[workload.kind]
-    cluster = section(workload.manifest, *keys)
-    prefix = ".".join(keys)
+    cluster = section(workload.manifest, *prefix.split("."))
     if workload.kind == "RayJob":
         if spec.get("clusterSelector"):
             if cluster:
@@ -190,17 +186,18 @@ def _of_ray(workload: Workload) -> _Faults:
     if len(groups) >= _MOST_SETS:
         problem = f"has {len(groups)} groups, and at most {_MOST_SETS - 1} fit in a workload"
         yield f"{prefix}.workerGroupSpecs", problem, "", "Join some groups"
-    yield from _head_groups(prefix, groups)
+    for index, group in enumerate(groups):
+        if group.get("groupName") == "head":
+            path = f"{prefix}.workerGroupSpecs[{index}].groupName"
+            yield path, "is head, the name of the head's group", "head", "Choose another name"
 
 
-def _of_parameters(workload: Workload) -> _Faults:
+def _of_parameters(workload: Workload, prefix: str) -> _Faults:
     """Yield groups of a Ray cluster without rayStartParams, if Kueue's webhook changes the object.
 
     Go writes null for such a map, which the definition of KubeRay v1.6.2 refuses.
     """
-    keys = _RAY[workload.kind]
-    cluster = section(workload.manifest, *keys)
-    prefix = ".".join(keys)
+    cluster = section(workload.manifest, *prefix.split("."))
     holder = section(workload.manifest, "spec") if workload.kind == "RayJob" else cluster
     suspended = holder.get("suspend")
     is_gated = _is_elastic(workload) and workload.kind != "RayJob"
@@ -215,13 +212,6 @@ def _of_parameters(workload: Workload) -> _Faults:
             remedy = "Set it; {} is enough"
             is_known = is_gated or suspended is not UNKNOWN
             yield f"{path}.rayStartParams", problem, "" if is_known else UNKNOWN, remedy
-
-
-def _head_groups(prefix: str, groups: Sequence[Any]) -> _Faults:
-    for index, group in enumerate(groups):
-        if group.get("groupName") == _HEAD:
-            path = f"{prefix}.workerGroupSpecs[{index}].groupName"
-            yield path, f"is {_HEAD}, the name of the head's group", _HEAD, "Choose another name"
 
 
 def _is_elastic(workload: Workload) -> bool:

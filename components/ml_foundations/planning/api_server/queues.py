@@ -20,7 +20,6 @@ from ml_foundations.kubernetes.quantities import Amounts, format_milli
 from ml_foundations.kubernetes.selectors import (
     REQUIRED,
     required_node_affinity,
-    selects,
     selects_node,
 )
 from ml_foundations.kubernetes.tolerations import untolerated_taints
@@ -150,13 +149,6 @@ class Queues:
         remedy = f"Set its class to {PROVISIONING_CLASS}, for a resource that the pods request."
         return Refusal("queued-nodes", "tolerations", message, remedy)
 
-    def accepts(self, queue: Manifest, namespace: Manifest) -> bool:
-        """Return whether a ClusterQueue accepts workloads of a namespace with these labels.
-
-        Without a selector, it accepts those of none.
-        """
-        return selects(section(queue, "spec").get("namespaceSelector"), namespace)
-
     def not_known(self, queue: Manifest) -> Iterator[Refusal]:
         """Yield refusals for undeclared objects without which a ClusterQueue admits nothing."""
         flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
@@ -269,8 +261,9 @@ class Queues:
         """Return the flavors of a group that accept pods of a template."""
         accepting: list[str] = []
         for flavor in items(group, "flavors"):
-            if self._accepts_pods(flavor["name"], group, template):
-                accepting.append(flavor["name"])
+            name = flavor.get("name")
+            if name is not None and self._accepts_pods(name, group, template):
+                accepting.append(name)
         return accepting
 
     def _accepts_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
@@ -283,7 +276,8 @@ class Queues:
         flavor = section(self._flavors[name], "spec")
         keys: set[str] = set()
         for member in items(group, "flavors"):
-            keys.update(section(self._flavors.get(member["name"], {}), "spec", "nodeLabels"))
+            named = self._flavors.get(member.get("name", ""), {})
+            keys.update(section(named, "spec", "nodeLabels"))
         tolerations = [*items(spec, "tolerations"), *items(flavor, "tolerations")]
         if untolerated_taints(tolerations, items(flavor, "nodeTaints")):
             return False

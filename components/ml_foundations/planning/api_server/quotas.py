@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from ml_foundations.kinds.kind_files import kind_named
 from ml_foundations.kubernetes.objects import (
     Manifest,
     api_object,
@@ -19,20 +20,10 @@ from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload, QuotaExceeded, Verdict
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_pod_level
-from ml_foundations.planning.model.workloads import Workload, groups, is_stored
-
-_MADE_COUNTS: Mapping[str, str] = {
-    "Deployment": "count/replicasets.apps",
-    "StatefulSet": "count/controllerrevisions.apps",
-    "DaemonSet": "count/controllerrevisions.apps",
-    "CronJob": "count/jobs.batch",
-    "JobSet": "count/jobs.batch",
-}
-"""The name under which quotas count the objects that a controller creates before its pods."""
+from ml_foundations.planning.model.workloads import Workload, is_stored
 
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """A ConfigMap that every namespace has."""
@@ -60,9 +51,12 @@ class Quota:
 
     def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
         self.manifest = manifest
-        self._scopes = list(_scopes(manifest))
-        hard = section(manifest, "spec", "hard").items()
-        of = scoped_to(section(manifest, "spec"))
+        spec = section(manifest, "spec")
+        plain = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
+        selected = items(section(spec, "scopeSelector"), "matchExpressions")
+        self._scopes: list[Manifest] = [*plain, *selected]
+        hard = section(spec, "hard").items()
+        of = scoped_to(spec)
         self.hard: Amounts = {}
         for name, most in hard:
             if most is not UNKNOWN and not uncounted(name, of):
@@ -116,8 +110,21 @@ class Quota:
         return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
 
     def _has(self, claim: Manifest) -> bool:
-        """Return whether the quota counts a claim."""
-        return all(_is_claim_in_scope(requirement, claim) for requirement in self._scopes)
+        """Return whether the quota counts a claim (pvcMatchesScopeFunc).
+
+        A scope is about the class of the claim or the next one.
+        """
+        status = section(claim, "status")
+        target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
+        requested = section(claim, "spec").get("volumeAttributesClassName")
+        current = status.get("currentVolumeAttributesClassName")
+        classes = [*filter(None, (requested, current, target))] or [None]
+        for requirement in self._scopes:
+            if requirement["scopeName"] != OF_CLAIMS:
+                return False
+            if not any(_is_selected(requirement, name) for name in classes):
+                return False
+        return True
 
     def is_for_class_of(self, pod: PodClass) -> bool:
         """Return whether it has a scope for the priority class of a pod."""
@@ -138,8 +145,9 @@ class Quota:
         charges: list[Amounts] = []
         for candidate in () if self._scopes else candidates:
             workload = candidate.workload
-            if not (self._used and is_stored(workload.manifest)):
-                charges.append(dict.fromkeys(_object_counts(workload.kind), WHOLE))
+            # Pods are charged as such.
+            if workload.kind != "Pod" and not (self._used and is_stored(workload.manifest)):
+                charges.append(_object_charge(workload.manifest))
         return total(charges)
 
     def objects_charges(self, candidates: Sequence[AdmittedWorkload]) -> ObjectCharges:
@@ -243,23 +251,22 @@ class Quota:
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
     """Return the charge of the objects that are created for a workload, except for claims."""
     workload = candidate.workload
-    objects = dict[str, int]()
-    if (described := described_kinds().get(workload.kind)) and not is_there:
-        replicas = workload.groups or described.replicas_of(workload.manifest)
-        made = described.created(workload.manifest, replicas)
-        objects |= {name: count * WHOLE for name, count in made.items()}
-    # A CronJob creates its Jobs even without pods.
+    kind = kind_named(workload.kind)
+    # Without pods, most controllers of Kubernetes create nothing. A CronJob creates its Jobs.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.pod_sets)
-    if (created := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
-        network = section(workload.manifest, "spec", "network")
-        if workload.kind == "JobSet" and network.get("enableDNSHostnames", True):
-            # A headless Service, for the pods' names.
-            objects |= dict.fromkeys(("services", "count/services"), WHOLE)
-        count = 0
-        for job in items(section(workload.manifest, "spec"), "replicatedJobs"):
-            replicas = job.get("replicas")
-            count += replicas if isinstance(replicas, int) else 1
-        objects[created] = (count or 1) * WHOLE
+    created = dict[str, int]()
+    if not is_there and (is_made or kind.pods):
+        replicas = workload.groups or kind.replicas_of(workload.manifest)
+        created = kind.objects_created(workload.manifest, replicas)
+    if workload.kind == "JobSet" and created:
+        jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
+        counts = [job.get("replicas") for job in jobs]
+        made = sum(count if isinstance(count, int) else 1 for count in counts)
+        created["count/jobs.batch"] = made or 1
+        if not section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
+            # There is no headless Service, for the pods' names.
+            del created["services"], created["count/services"]
+    objects = {name: count * WHOLE for name, count in created.items()}
     if in_all:
         objects["count/pods"] = 0
         for pod_set, _ in candidate.pod_sets:
@@ -268,7 +275,7 @@ def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool
 
 
 def _object_charge(document: Manifest) -> Amounts:
-    """Return the charge of an object that is neither a workload nor a claim."""
+    """Return the charge of an object itself; that of a claim has more."""
     spec = section(document, "spec")
     name = plural(document["kind"])
     group = str(document.get("apiVersion")).rpartition("/")[0]
@@ -293,14 +300,6 @@ def _claim_charge(claim: Manifest) -> Amounts:
     return charge
 
 
-def _scopes(quota: Manifest) -> Iterable[Manifest]:
-    spec = section(quota, "spec")
-    plain: Sequence[str] = spec.get("scopes") or []
-    for scope in plain:
-        yield {"scopeName": scope, "operator": "Exists"}
-    yield from items(section(spec, "scopeSelector"), "matchExpressions")
-
-
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
     match requirement["scopeName"]:
         # Kubernetes calls pods with a deadline Terminating, even if they run.
@@ -314,16 +313,6 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
             return _crosses_namespaces(spec)
         case _:
             return False
-
-
-def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
-    """Return whether a claim is in a scope, by its class or the next one (pvcMatchesScopeFunc)."""
-    status = section(claim, "status")
-    target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
-    requested = section(claim, "spec").get("volumeAttributesClassName")
-    classes = [*filter(None, (requested, status.get("currentVolumeAttributesClassName"), target))]
-    is_of_claims = requirement["scopeName"] == OF_CLAIMS
-    return is_of_claims and any(_is_selected(requirement, name) for name in classes or [None])
 
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
@@ -355,11 +344,3 @@ def _crosses_namespaces(spec: Manifest) -> bool:
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True
     return False
-
-
-def _object_counts(kind: str) -> Sequence[str]:
-    """Return the names under which quotas count a workload itself."""
-    if kind == "ReplicationController":
-        return "count/replicationcontrollers", "replicationcontrollers"
-    group = groups().get(kind)
-    return [f"count/{kind.lower()}s.{group}"] if group else ()

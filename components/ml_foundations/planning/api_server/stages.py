@@ -9,6 +9,7 @@ from functools import cache
 from typing import Literal, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import queued
@@ -16,10 +17,6 @@ from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.workloads import PodSet, Workload, read_fields
 
 _PACKAGE = "ml_foundations.planning.api_server"
-QUEUED_AS_PODS = ("Deployment", "Pod")
-"""The kinds whose pods Kueue queues as they are stored (kueue pkg/controller/jobs)."""
-GATED = (*QUEUED_AS_PODS, "StatefulSet")
-"""The kinds whose pods are stored with a gate, and get the labels of a flavor later."""
 Stage = Literal["template", "queued", "created", "stored"]
 
 
@@ -49,7 +46,7 @@ def seen_by(
 ) -> Manifest:
     """Return the spec of a set of pods at the stage that a decision reads."""
     reader = readers()[decision]
-    match reader.of_pods if workload.kind in QUEUED_AS_PODS else reader.stage:
+    match reader.of_pods if queue_of(workload.kind).gate == "stored" else reader.stage:
         case "created":
             return pod.created_spec or pod.spec
         case "stored":

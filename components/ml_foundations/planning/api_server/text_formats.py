@@ -64,6 +64,11 @@ KIND_NAME = _format(
     "a DNS label of any case that begins with a letter", 63, "[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"
 )
 DNS_SUBDOMAIN = _format("a DNS subdomain", 253, _SUBDOMAIN)
+# Of a name that ends with a dash, Kubernetes reads the last two characters as one letter
+# (kubernetes, pkg/api/validation/generic.go, maskTrailingDash).
+DNS_SUBDOMAIN_OR_BEGINNING = _format(
+    "a DNS subdomain", 253, rf"{_SUBDOMAIN}|({_LABEL}\.)*([a-z0-9][-a-z0-9]*)?.-"
+)
 DNS_SUBDOMAIN_ANY_CASE = _format("a DNS subdomain in any case", 63, _MIXED_SUBDOMAIN)
 DNS_SUBDOMAIN_52 = _format("a DNS subdomain of at most 52 characters", 52, _SUBDOMAIN)
 DNS_SUBDOMAIN_63 = _format("a DNS subdomain of at most 63 characters", 63, _SUBDOMAIN)

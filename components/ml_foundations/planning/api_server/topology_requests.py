@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
+from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
@@ -24,8 +25,6 @@ _KEYS = (
 )
 _LEVELS = (*list(labels.KUEUE_TOPOLOGY.values())[:2], labels.KUEUE_SLICE_LEVEL)
 """The annotations with the label of a level."""
-_ALONE = ("Deployment", "Pod", "StatefulSet")
-"""Kueue sees each pod of these kinds alone."""
 _MOST_LAYERS = 3
 RULE = "queue-topology"
 
@@ -57,15 +56,16 @@ def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
 
 def refused_annotations(workload: Workload) -> Iterator[Refusal]:
     """Yield what Kueue's webhooks refuse about the annotations of a workload without a queue."""
+    is_alone = bool(queue_of(workload.kind).gate)
     for pods in workload.queued_sets:
         annotations = _annotations(pods)
         if not any(annotations.get(key) is UNKNOWN for key in _KEYS):
             faults = list(_refused(annotations))
             largest = max((layer.size for layer in _layers(annotations)), default=0)
-            if largest > pods.count and workload.kind not in _ALONE:
+            if largest > pods.count and not is_alone:
                 faults.append((f"a slice has {largest} of {pods.count} pods", "Set fewer."))
             yield from _as_refusals(pods, faults)
-    if workload.kind not in _ALONE:
+    if not is_alone:
         yield from _refused_groups(workload.queued_sets)
 
 

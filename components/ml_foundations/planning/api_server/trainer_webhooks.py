@@ -81,17 +81,14 @@ def of_train_job(train_job: Manifest, runtime: Manifest | None) -> Iterator[Note
             yield Note(f"spec.runtimeRef.{field}", problem)
     if runtime is None:
         return
-    if not workloads.is_stored(runtime) and _is_refused(runtime):
+    is_new = not workloads.is_stored(runtime)
+    notes = (*definitions.violations(runtime), *of_runtime(runtime)) if is_new else ()
+    if any(note.is_error for note in notes):
         refused = f"the API server refuses {runtime['kind']} {name_of(runtime)}"
         yield Note("spec.runtimeRef", f"must name a runtime that exists: {refused}")
     yield from _of_policy(train_job, runtime)
     yield from _of_initializers(train_job, runtime)
     yield from _of_patches(train_job, runtime)
-
-
-def _is_refused(runtime: Manifest) -> bool:
-    notes = [*definitions.violations(runtime), *of_runtime(runtime)]
-    return any(note.is_error for note in notes)
 
 
 def _of_policy(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
@@ -153,7 +150,8 @@ def _of_initializers(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
     for field, name in _INITIALIZERS.items():
         if section(train_job, "spec", "initializer").get(field) is None:
             continue
-        if name not in _all_containers(jobs.get(name, {})):
+        job = jobs.get(name, {})
+        if name not in (*_containers(job, "initContainers"), *_containers(job, "containers")):
             needed = f"must have the Job {name} with a container of that name in the runtime"
             yield Note(f"spec.initializer.{field}", needed)
 
@@ -199,7 +197,3 @@ def _containers(job: Manifest, key: str) -> list[Any]:
 
 def _pods(job: Manifest) -> Manifest:
     return section(job, "template", "spec", "template", "spec")
-
-
-def _all_containers(job: Manifest) -> list[Any]:
-    return [*_containers(job, "initContainers"), *_containers(job, "containers")]

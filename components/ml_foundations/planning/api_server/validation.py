@@ -7,20 +7,21 @@ no rule.
 import itertools
 import math
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from ml_foundations.catalog.injections import injections
-from ml_foundations.catalog.name_limits import MOST_CHARACTERS
-from ml_foundations.kubernetes.labels import GCS_FUSE_VOLUMES, REFUSED
+from ml_foundations.kinds.kind_files import described_kinds, kinds, user_kinds
+from ml_foundations.kubernetes.labels import GCS_FUSE_VOLUMES, KUEUE_QUEUE, REFUSED
+from ml_foundations.kubernetes.merging import merged
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
     items,
     labels_of,
     name_of,
+    namespace_of,
     section,
     texts,
 )
@@ -37,7 +38,6 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
@@ -45,7 +45,6 @@ from ml_foundations.planning.model.written import rows_of, written_fields, writt
 
 _Problems = Iterable[tuple[str, str]]
 """Fields, each with what is invalid."""
-_SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
 
 _OF_PODS = frozenset(
     ("pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -63,7 +62,7 @@ def refusals(workload: Workload) -> list[Refusal]:
         return []  # the API server has stored it
     if workload.kind not in workload_kinds():
         return []  # its controller may complete its templates
-    problems = _certain(of_object(workload.kind).violations(workload.manifest))
+    problems = _certain(of_object(workload.kind).violations(_with_queue(workload)))
     if workload.kind == workload.manifest["kind"]:
         problems += _certain(_of_controllers(workload.manifest))
     in_templates: list[tuple[str, str]] = []
@@ -79,7 +78,9 @@ def refusals(workload: Workload) -> list[Refusal]:
     if workload.kind == "JobSet":
         problems += _of_job_set(workload.name, section(workload.manifest, "spec"))
     # Who describes a kind does not describe how its controller completes templates.
-    refuse = _perhaps_completed if workload.kind in user_kinds() else invalid
+    # Who describes a kind without a definition may not know what its controller adds.
+    is_whole = workload.kind not in user_kinds() or definitions.is_defined(workload.manifest)
+    refuse = invalid if is_whole else _perhaps_completed
     written = written_fields(workload.manifest)
     refused = [
         refuse(written_path(path, written), fault) for path, fault in dict.fromkeys(in_templates)
@@ -88,6 +89,16 @@ def refusals(workload: Workload) -> list[Refusal]:
         invalid(written_path(path, written), fault) for path, fault in dict.fromkeys(problems)
     ]
     return refused
+
+
+def _with_queue(workload: Workload) -> Manifest:
+    """Return a workload as Kueue's webhook leaves it: pods of a Deployment get its queue."""
+    pod_labels = section(workload.manifest, "spec", "template", "metadata", "labels")
+    is_queued = workload.kind == "Deployment" and workload.queue is not None
+    if not is_queued or KUEUE_QUEUE not in pod_labels:
+        return workload.manifest
+    changed = {"template": {"metadata": {"labels": {KUEUE_QUEUE: workload.queue}}}}
+    return merged(workload.manifest, {"spec": changed})
 
 
 def _perhaps_completed(path: str, problem: str) -> Refusal:
@@ -115,36 +126,36 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
     if definitions.is_defined(manifest):
         notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]
         notes += of_runtime(manifest) if kind in RUNTIMES else ()
-        notes += _of_head_service(manifest) if kind in _RAY_CLUSTERS else ()
-        most = MOST_CHARACTERS.get(kind, sys.maxsize)
-        if isinstance(name, str) and len(name) > most:
-            problem = f"must have at most {most} characters, not {len(name)}"
-            notes.append(Note("metadata.name", problem))
+    described = described_kinds().get(kind) if field_catalog.is_judged(manifest) else None
+    if described and (cluster := described.path_of("RayCluster")):
+        notes += _of_head_service(manifest, cluster)
+    # The API server's own rules have the longest names of its kinds.
+    most = described.longest_name if described else 0
+    if most and isinstance(name, str) and len(name) > most:
+        problem = f"must have at most {most} characters, not {len(name)}"
+        notes.append(Note("metadata.name", problem))
     return notes
 
 
-_RAY_CLUSTERS = {
-    "RayCluster": ("spec",),
-    "RayJob": ("spec", "rayClusterSpec"),
-    "RayService": ("spec", "rayClusterConfig"),
-}
-"""The RayClusters in objects of Ray."""
-
-
-def _of_head_service(manifest: Manifest) -> list[Note]:
+def _of_head_service(manifest: Manifest, cluster: str) -> list[Note]:
     """Return what the API server refuses about the Service that KubeRay makes for a head.
 
     KubeRay sets its type and selector, and adds ports (v1.6.2, service.go BuildServiceForHeadPod).
     """
-    head = section(manifest, *_RAY_CLUSTERS[manifest["kind"]], "headGroupSpec")
-    given = section(head, "headService", "spec")
-    if not given:
+    head = section(manifest, *cluster.split("."), "headGroupSpec")
+    service = section(head, "headService")
+    if not service:
         return []
+    given = section(service, "spec")
     type_ = given.get("type") or head.get("serviceType") or "ClusterIP"
     ports = given.get("ports") or [{"port": 6379}]
     spec: Manifest = {**given, "type": type_, "ports": ports, "selector": {}}
-    path = ".".join((*_RAY_CLUSTERS[manifest["kind"]], "headGroupSpec.headService.spec"))
-    return notes_below(path, of_object("Service").children["spec"].violations(spec))
+    metadata = section(service, "metadata")
+    name = metadata.get("name") or "head"
+    metadata = {**metadata, "name": name, "namespace": namespace_of(manifest)}
+    path = f"{cluster}.headGroupSpec.headService"
+    made = {**service, "kind": "Service", "metadata": metadata, "spec": spec}
+    return notes_below(path, of_object("Service").violations(made))
 
 
 def _injected_amounts(pods: PodSet) -> _Problems:
@@ -439,7 +450,7 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
         if labels[key] not in (pods.labels[key], UNKNOWN):
             template = pods.path.removesuffix("spec")
             yield f"{template}metadata.labels.{key}", "must be left out: Jobs have their own"
-    if selector and workload.kind in _SELECTING:
+    if selector and kinds()[workload.kind].adopts:
         is_unknown = any(unknown_paths([selector, labels, pods.template.get("metadata")]))
         if not is_unknown and not selects(selector, labels):
             yield "spec.selector", "must select the labels of the template"
