@@ -6,6 +6,8 @@ Whether a workload fits at all is not here: that is ``ml_foundations.planning``.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ml_foundations.kinds.kind import at
+from ml_foundations.kinds.kind_files import kinds as all_kinds
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -18,8 +20,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import violations
-from ml_foundations.planning.model.described_kinds import at
-from ml_foundations.planning.model.workloads import template_paths, workload_kinds
+from ml_foundations.planning.model.workloads import workload_kinds
 
 
 class Violation(NamedTuple):
@@ -32,7 +33,7 @@ class Violation(NamedTuple):
 
 Check = Callable[[list[Manifest]], Iterator[Violation]]
 
-POD_KINDS = workload_kinds() - {"JobSet"}
+POD_KINDS = workload_kinds()
 """The kinds whose objects have pod templates."""
 SERVERS = ("Deployment", "StatefulSet")
 CHECKPOINT = "ml-foundations/checkpoint"
@@ -89,7 +90,7 @@ class Pods(NamedTuple):
         gpus = 0
         for _, container in self.containers:
             limit = str(section(container, "resources", "limits").get(labels.GPU_RESOURCE, 0))
-            if limit.isdigit():
+            if limit.isdecimal():
                 gpus += int(limit)
         return gpus
 
@@ -99,7 +100,7 @@ def pods_of(objects: list[Manifest], *kinds: str) -> Iterator[Pods]:
     for item in objects:
         if item["kind"] not in (kinds or POD_KINDS):
             continue
-        for path in template_paths(item):
+        for path in all_kinds()[item["kind"]].template_paths(item):
             pods = Pods(item, f"{path}.spec".lstrip("."), at(item, path) or {})
             if pods.spec:
                 yield pods
@@ -136,15 +137,11 @@ def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     for pods in pods_of(objects, "Job", "CronJob"):
         path = pods.path.removesuffix(".template.spec")
         job_spec = section(pods.item, *path.split("."))
-        of_job, of_pods = map(_deadline, (job_spec, pods.spec))
-        if pods.gpus and of_job is None and of_pods is None:
+        deadlines = [spec.get("activeDeadlineSeconds") for spec in (job_spec, pods.spec)]
+        if pods.gpus and deadlines == [None, None]:
             yield Violation(
                 pods.item, f"{path}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
             )
-
-
-def _deadline(spec: Manifest) -> object:
-    return spec.get("activeDeadlineSeconds")
 
 
 @guard("Leave ttlSecondsAfterFinished out, or make it longer than the time between two updates.")
@@ -160,7 +157,7 @@ def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
 def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     """Deployments and StatefulSets have no deadline: a server with one is killed when it passes."""
     for pods in pods_of(objects, *SERVERS):
-        if _deadline(pods.spec) is not None:
+        if pods.spec.get("activeDeadlineSeconds") is not None:
             path = f"{pods.path}.activeDeadlineSeconds"
             yield Violation(pods.item, path, "pods of a server end when it passes")
 
@@ -183,18 +180,13 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
         replicas = section(item, "spec").get("replicas")
         if item["kind"] not in SERVERS or not isinstance(replicas, int | float) or replicas < 2:
             continue
-        if not any(_covers(budget, item) for budget in budgets):
+        pod_labels = labels_of(section(item, "spec", "template"))
+        near = [budget for budget in budgets if namespace_of(budget) == namespace_of(item)]
+        selectors = [section(budget, "spec").get("selector") for budget in near]
+        if not any(selects(selector, pod_labels) for selector in selectors):
             yield Violation(
                 item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
             )
-
-
-def _covers(budget: Manifest, server: Manifest) -> bool:
-    """Return whether a PodDisruptionBudget selects the pods of a server."""
-    if namespace_of(budget) != namespace_of(server):
-        return False
-    pod_labels = labels_of(section(server, "spec", "template"))
-    return selects(section(budget, "spec").get("selector"), pod_labels)
 
 
 @guard("Mount an emptyDir of medium Memory there.")
@@ -230,7 +222,10 @@ def _shared_memory_of(pods: Pods) -> list[Manifest]:
 def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs on Spot VMs name their checkpoints: such a VM stops with half a minute's notice."""
     for pods in pods_of(objects, "Job", "CronJob", "Pod"):
-        if pods.gpus and _takes_spot(pods.spec) and CHECKPOINT not in annotations_of(pods.template):
+        is_spot = section(pods.spec, "nodeSelector").get(labels.GKE_SPOT) == "true"
+        for toleration in items(pods.spec, "tolerations"):
+            is_spot |= toleration.get("key") == labels.GKE_SPOT
+        if pods.gpus and is_spot and CHECKPOINT not in annotations_of(pods.template):
             yield Violation(
                 pods.item, f"{pods.path}.nodeSelector", "runs on Spot VMs and names no checkpoint"
             )
@@ -287,9 +282,3 @@ def idle_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
             least = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
             if isinstance(least, int | float) and least > 0:
                 yield Violation(item, "autoscaling", f"at least {int(least)} GPU nodes at any time")
-
-
-def _takes_spot(spec: Manifest) -> bool:
-    if section(spec, "nodeSelector").get(labels.GKE_SPOT) == "true":
-        return True
-    return any(t.get("key") == labels.GKE_SPOT for t in items(spec, "tolerations"))

@@ -17,11 +17,11 @@ from ml_foundations.component import _pulumi_internals as internals
 from ml_foundations.component import refused
 from ml_foundations.component.base import Component
 from ml_foundations.component.outputs import KnownOutput, as_plain, inputs_as_sent, resolve_known
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
 from ml_foundations.planning.input.clusters import PROVIDER, TIES, Declared, clusters_of
 from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
-from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.rules.added import checked
 from ml_foundations.planning.rules.built_in import IF_ASKED
 from ml_foundations.planning.rules.findings import Finding, Severity, reason_of, unmatched
@@ -200,7 +200,8 @@ class Proof:
         """
         if (
             internals.resource_transforms() != {self._collect}
-            or self._is_followed()
+            # A later stack transformation may change the recorded resources.
+            or internals.last_stack_transformation() != self._hold
             or any(map(_is_open, self._declared))
         ):
             return []
@@ -249,10 +250,6 @@ class Proof:
                 if any(value is output for value in vars(owner).values()):
                     return {args.resource}
         return internals.result_if_ready(output.resources())
-
-    def _is_followed(self) -> bool:
-        """Return whether a later stack transformation may change the recorded resources."""
-        return internals.last_stack_transformation() != self._hold
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if not is_judged(args.type_):

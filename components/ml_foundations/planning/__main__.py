@@ -2,11 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes import printable, regular_files
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.reading import ReadError
@@ -15,14 +16,12 @@ from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import drain
 from ml_foundations.planning.input.dump import dump_command
-from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.rules.added import known_rules, unknown_rule
 from ml_foundations.planning.rules.findings import Finding, unmatched
 from ml_foundations.planning.unexpected import UNREADABLE, described, step
 from ml_foundations.planning.verdict import compare, markdown, report
-from ml_foundations.planning.verdict.accepted import with_accepted
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
@@ -67,7 +66,7 @@ def _judge(options: argparse.Namespace, style: str) -> int:
     def judge(manifests: Sequence[Manifest]) -> Verdicts:
         verdicts = judge_documents(manifests, accepted)
         findings.extend(verdicts.findings)
-        return with_accepted(verdicts, accepted)
+        return verdicts.with_accepted(accepted)
 
     exit_code = _tell_verdicts(options, style, judge)
     for text in unmatched(accepted, findings):
@@ -89,8 +88,12 @@ def _tell_verdicts(
         after = _read([new])
         with step("judging"):
             verdicts = judge([*shared, *before]), judge([*shared, *after])
-        notes = (*_added_nodes(before, after), *report.kinds_used(verdicts[1]))
-        return tell(Comparison(f"From {old} to {new}", *verdicts, notes), style)
+        notes: list[str] = []
+        # Whoever adds nodes gives the change space.
+        if added := sorted(_node_names(after) - _node_names(before)):
+            notes.append(f"The new side adds nodes, which count for it: {names(added)}.")
+        notes += report.kinds_used(verdicts[1])
+        return tell(Comparison(f"From {old} to {new}", *verdicts, tuple(notes)), style)
     manifests = _read(options.files or ["-"])
     with step("judging"):
         if options.without is not None:
@@ -101,12 +104,6 @@ def _tell_verdicts(
         verdicts = replace(verdicts, needs=quota_of_nodes(nodes))
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
-
-
-def _added_nodes(before: Sequence[Manifest], after: Sequence[Manifest]) -> Iterator[str]:
-    """Yield a note on the Nodes of NEW that OLD lacks: whoever adds one gives the change space."""
-    if added := sorted(_node_names(after) - _node_names(before)):
-        yield f"The new side adds nodes, which count for it: {names(added)}."
 
 
 def _node_names(manifests: Iterable[Manifest]) -> set[str]:
@@ -190,26 +187,15 @@ def _without(
     if bare:
         notes.append(f"Nothing makes these pods anew: {_full_names(bare)}.")
     before = judge(manifests)
+    after = judge(drained.documents)
     return Comparison(
         f"Without {', '.join(drained.nodes)}",
         before,
-        _without_remedies(judge(drained.documents)),
+        # After a drain, the fix is to have the nodes again.
+        after.with_findings(lambda finding: replace(finding, remedy="")),
         (*notes, *report.kinds_used(before)),
         absent="runs",
     )
-
-
-def _without_remedies(verdicts: Verdicts) -> Verdicts:
-    """Return verdicts without advice: after a drain, the fix is to have the nodes again."""
-    workloads = [
-        replace(item, reasons=_as_facts(item.reasons), warnings=_as_facts(item.warnings))
-        for item in verdicts.workloads
-    ]
-    return replace(verdicts, workloads=tuple(workloads), reasons=_as_facts(verdicts.reasons))
-
-
-def _as_facts(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(replace(finding, remedy="") for finding in findings)
 
 
 def _full_names(pods: Sequence[Manifest]) -> str:

@@ -1,9 +1,11 @@
 """Webhooks, admission policies and definitions, and what they may reject or change."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from ml_foundations.kinds.kind_files import kind_named
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -19,19 +21,11 @@ from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input.known_admission import is_known
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.workloads import Workload, is_stored, workload_kinds
 
 _POD_RESOURCES = ("/pods", "/pods/binding", "/serviceaccounts")
 """The resources, with their groups, that the cluster creates before a pod is on its node."""
-_CHILD_RESOURCES: Mapping[str, Sequence[str]] = {
-    "Deployment": ("apps/replicasets",),
-    **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
-    "CronJob": ("batch/jobs",),
-    "JobSet": ("batch/jobs", "/services"),
-}
-"""The resources that the controller of a workload creates besides pods."""
 _GPU_MODELS_RULE = (
     "!(variables.priority in variables.models) || "
     "variables.models[variables.priority].exists(model, model.all(wanted, "
@@ -156,9 +150,7 @@ class AdmissionObjects:
 
 def _required_resources(workload: Workload) -> set[str]:
     """Return the resources that are created for a workload and its pods, and its own."""
-    described = described_kinds().get(workload.kind)
-    children = described.child_resources if described else _CHILD_RESOURCES.get(workload.kind, ())
-    resources = {_resource_of(workload.manifest), *children}
+    resources = {_resource_of(workload.manifest), *kind_named(workload.kind).child_resources}
     if workload.pods:
         resources.update(_POD_RESOURCES)
     volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
@@ -173,20 +165,17 @@ def _resource_of(document: Manifest) -> str:
 
 
 def _any_covers(rules: Iterable[Manifest], resources: Iterable[str]) -> bool:
-    return any(_rule_covers(rule, resource) for rule in rules for resource in resources)
-
-
-def _rule_covers(rule: Manifest, resource: str) -> bool:
     """Return whether a rule covers the creation of a resource, such as "apps/deployments"."""
-    group, _, path = resource.partition("/")
-    name, _, subresource = path.partition("/")
-    suffix = f"/{subresource}" if subresource else ""
-    patterns = {f"{name}{suffix}", f"*{suffix}", f"{name}/*", "*/*"}
-    return (
-        not {"*", "CREATE"}.isdisjoint(texts(rule, "operations"))
-        and not {"*", group}.isdisjoint(texts(rule, "apiGroups"))
-        and not patterns.isdisjoint(texts(rule, "resources"))
-    )
+    creating = [rule for rule in rules if {"*", "CREATE"} & {*texts(rule, "operations")}]
+    for rule, resource in itertools.product(creating, resources):
+        group, _, path = resource.partition("/")
+        name, _, subresource = path.partition("/")
+        suffix = f"/{subresource}" if subresource else ""
+        patterns = {f"{name}{suffix}", f"*{suffix}", f"{name}/*", "*/*"}
+        is_of_group = not {"*", group}.isdisjoint(texts(rule, "apiGroups"))
+        if is_of_group and not patterns.isdisjoint(texts(rule, "resources")):
+            return True
+    return False
 
 
 def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
@@ -194,8 +183,10 @@ def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
     validations = mappings(section(policy, "spec"), "validations")
     if [validation.get("expression") for validation in validations] != [_GPU_MODELS_RULE]:
         return False
+    variables = mappings(section(policy, "spec"), "variables")
+    models = [item.get("expression") for item in variables if item.get("name") == "models"]
     try:
-        models_by_class = embedded_json(_variable(policy, "models"))
+        models_by_class = embedded_json(str(next(iter(models), "")))
     except ReadError:
         return False
     if not is_mapping(models_by_class):  # somebody else has written the variable
@@ -210,13 +201,6 @@ def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
         if accepted is not None and not any(matching):
             return False
     return bool(workload.pods)
-
-
-def _variable(policy: Manifest, name: str) -> str:
-    for variable in mappings(section(policy, "spec"), "variables"):
-        if is_mapping(variable) and variable.get("name") == name:
-            return str(variable.get("expression"))
-    return ""
 
 
 def _requires_all(spec: Manifest, requirements: Iterable[list[str]]) -> bool:

@@ -31,6 +31,7 @@ from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt, invalid
 from ml_foundations.planning.model.workloads import PodSet, Workload
 
+_DESCRIBE = "describe the kind (docs/teach-the-proof-a-kind.md)"
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _JUDGED_HARMLESS_KINDS = frozenset(
     {
@@ -84,7 +85,14 @@ class ClassifiedDocuments:
         for document in unique:
             self._add(document)
         self.admission = AdmissionObjects(self.judged, self._admission)
-        self._add_rejectable()
+        # A webhook or a policy may reject harmless objects, too.
+        harmless = self.harmless if self._admission else []
+        for document in itertools.filterfalse(workloads.is_stored, harmless):
+            kind = document["kind"]
+            name = name_of(document)
+            as_workload = Workload(kind, namespace_of(document), name, document, ())
+            for matching in self.admission.matching(as_workload):
+                self.unknown.append(_unknown_admission(matching, f"may refuse {kind} {name}"))
 
     def as_declared(self, document: Manifest) -> Manifest:
         """Return a judged document with the unknown values that it was declared with."""
@@ -126,7 +134,6 @@ class ClassifiedDocuments:
                 yield as_refusal(Note(path, Gap.NOT_YET, is_error=False))
 
     def _add(self, document: Manifest) -> None:
-        """Classify a document."""
         kind = document["kind"]
         category, reason, _ = field_catalog.kind_of(str(document.get("apiVersion")), kind)
         if category in (field_catalog.HARMLESS, field_catalog.UNKNOWN_KIND):
@@ -164,7 +171,8 @@ class ClassifiedDocuments:
         why = annotations_of(document).get(UNRESOLVED)
         pods = () if why else tuple(_pod_templates(document, ""))
         if not pods:
-            self.unknown.append(_unknown_kind(document, str(why or reason)))
+            fix = "check it by a rehearsal" if why else _DESCRIBE
+            self.unknown.append(_unknown_kind(document, str(why or reason), fix))
             return
         group = str(document.get("apiVersion")).rpartition("/")[0]
         kind = f"{document['kind']}.{group}".rstrip(".")
@@ -220,16 +228,6 @@ class ClassifiedDocuments:
         else:
             self.refused += refusals
 
-    def _add_rejectable(self) -> None:
-        """Add doubts about the harmless objects that a webhook or a policy may reject."""
-        rejectable = self.harmless if self._admission else []
-        for document in itertools.filterfalse(workloads.is_stored, rejectable):
-            kind = document["kind"]
-            name = name_of(document)
-            as_workload = Workload(kind, namespace_of(document), name, document, ())
-            for matching in self.admission.matching(as_workload):
-                self.unknown.append(_unknown_admission(matching, f"may refuse {kind} {name}"))
-
 
 def _with_names(documents: Iterable[Manifest]) -> Iterator[Manifest]:
     """Yield the objects; one with a generateName gets a name like the API server's."""
@@ -282,12 +280,14 @@ def _unknown_admission(document: Manifest, effect: str) -> Refusal:
     return doubt("unknown-admission", "kind", message, _REMEDY)
 
 
-def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
+def _unknown_kind(
+    document: Manifest, reason: str = "planning does not know this kind", fix: str = _DESCRIBE
+) -> Refusal:
     namespace = section(document, "metadata").get("namespace")
     name = name_of(document)
     kind = f"{document['kind']} ({document.get('apiVersion')})"
     full_name = f"{namespace}/{name}" if namespace and name else str(namespace or name)
-    remedy = "Its pods, if it creates any, are not counted: check it by a rehearsal."
+    remedy = f"Its pods, if it creates any, are not counted: {fix}."
     return doubt("unknown-kind", "kind", f"{kind} {full_name}: {reason}", remedy)
 
 
@@ -304,13 +304,9 @@ def _without_unknowns(tree: Any) -> Any:
 
 def _has_claims(workload: Workload) -> bool:
     """Return whether its pods mount claims, as far as their volumes are known."""
-    if workload.claims:
-        return True
-    for pods in workload.pods:
-        for volume in items(pods.spec, "volumes"):
-            if is_mapping(volume) and volume.keys() & {"persistentVolumeClaim", "ephemeral"}:
-                return True
-    return False
+    volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
+    kinds = {"persistentVolumeClaim", "ephemeral"}
+    return bool(workload.claims) or any(kinds & {*volume} for volume in filter(is_mapping, volumes))
 
 
 def _pod_templates(tree: Any, path: str) -> Iterator[PodSet]:

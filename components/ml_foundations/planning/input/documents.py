@@ -37,7 +37,9 @@ def read(text: str, file: str) -> list[Manifest]:
     errors: list[str] = []
     for number, path, manifest in parsed:
         try:
-            wrong = [_placed(path + field, reason) for field, reason in _errors(manifest)]
+            # A path ends with a dot, or is empty for a whole object.
+            places = [((path + field).rstrip("."), reason) for field, reason in _errors(manifest)]
+            wrong = [f"{place}: {reason}" if place else reason for place, reason in places]
         except RecursionError:
             wrong = [f"{path or 'it'} nests too deeply"]
         errors += [f"{file}: document {number}: {error}" for error in wrong]
@@ -72,11 +74,6 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
         if not name_of(document) and not section(document, "metadata").get("generateName"):
             wrong["metadata.name"] = "is required"
     return wrong.items()
-
-
-def _placed(path: str, reason: str) -> str:
-    """Return a reason with its path, which ends with a dot or is empty for a whole object."""
-    return f"{path.rstrip('.')}: {reason}" if path else reason
 
 
 def _no_name(value: Any) -> str:

@@ -14,11 +14,9 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.planning.input.documents import UnreadableError
-from ml_foundations.planning.model.workloads import is_finished
+from ml_foundations.planning.model.workloads import MIRROR, is_finished
 
 _POOL = "pool:"
-_MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a pod that a node's kubelet runs itself (Kubernetes, "Create static Pods")."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,14 @@ def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster
     """
     documents = list(documents)
     nodes_by_name = _nodes_by_name(documents)
-    errors = [
-        f"{_missing(name)}. {did_you_mean(name, nodes_by_name)}".rstrip(" ")
-        for name in names
-        if name not in nodes_by_name
-    ]
+    errors: list[str] = []
+    for name in names:
+        if name not in nodes_by_name:
+            missing = f"there is no node {name!r}"
+            if name.startswith(_POOL):
+                label = f"{labels.GKE_NODE_POOL}={name.removeprefix(_POOL)}"
+                missing = f"no node has the label {label}, by which {name} finds them"
+            errors.append(f"{missing}. {did_you_mean(name, nodes_by_name)}".rstrip(" "))
     if errors:
         raise UnreadableError(errors)
     removed = {node for name in names for node in nodes_by_name[name]}
@@ -65,18 +66,15 @@ def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster
             continue
         if document["kind"] != "Pod" or spec.get("nodeName") not in removed:
             kept.append(document)
-        elif not is_finished(document) and _is_recreated(document):
+            continue
+        references = items(section(document, "metadata"), "ownerReferences")
+        owners = {owner.get("kind") for owner in references}
+        # A pod of a DaemonSet or of its node does not run elsewhere after a drain.
+        is_of_node = bool(owners & {"DaemonSet", "Node"}) or MIRROR in annotations_of(document)
+        if not is_of_node and not is_finished(document):
             unbound = {key: value for key, value in spec.items() if key != "nodeName"}
             moved.append({**document, "spec": unbound, "status": {}})
     return DrainedCluster([*kept, *moved], sorted(removed), moved)
-
-
-def _missing(name: str) -> str:
-    """Return that there is no node of a name, or none in a pool."""
-    pool = name.removeprefix(_POOL)
-    if pool == name:
-        return f"there is no node {name!r}"
-    return f"no node has the label {labels.GKE_NODE_POOL}={pool}, by which {_POOL}{pool} finds them"
 
 
 def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:
@@ -89,9 +87,3 @@ def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:
             for name in dict.fromkeys((node, f"{_POOL}{pool or node}", f"{_POOL}{node}")):
                 nodes_by_name.setdefault(name, []).append(node)
     return nodes_by_name
-
-
-def _is_recreated(pod: Manifest) -> bool:
-    """Return whether a pod runs elsewhere after a drain: not one of a DaemonSet or of its node."""
-    owners = {owner.get("kind") for owner in items(section(pod, "metadata"), "ownerReferences")}
-    return not owners & {"DaemonSet", "Node"} and _MIRROR not in annotations_of(pod)

@@ -1,7 +1,5 @@
 """The command that prints what planning reads of a cluster."""
 
-from collections.abc import Iterator
-
 from ml_foundations.kubernetes.objects import plural
 from ml_foundations.planning.input import field_catalog
 
@@ -15,17 +13,15 @@ def dump_command() -> str:
 
     It asks the cluster first which of them it has: kubectl refuses a list with any other.
     """
-    known = "|".join(sorted(set(_resources())))
-    listed = f"kubectl api-resources --verbs=list -o name | grep -Ex '{known}' | paste -sd, -"
-    return f'kubectl get "$({listed})" -A -o yaml'
-
-
-def _resources() -> Iterator[str]:
-    """Yield the resource of each kind as api-resources prints it, as a regular expression."""
+    resources: set[str] = set()
+    """As api-resources prints them, as regular expressions."""
     for pattern in field_catalog.listed_kinds():
         version, _, kind = pattern.partition(" ")
         group = version.rpartition("/")[0].replace(".", r"\.")
         name = "[a-z]+" if kind == "*" else plural(kind)
         is_unread = kind in _UNREAD_KINDS or version.rpartition("/")[0] in _UNREAD_GROUPS
         if not is_unread and (group or kind != "*"):
-            yield rf"{name}\.{group}" if group else name
+            resources.add(rf"{name}\.{group}" if group else name)
+    known = "|".join(sorted(resources))
+    listed = f"kubectl api-resources --verbs=list -o name | grep -Ex '{known}' | paste -sd, -"
+    return f'kubectl get "$({listed})" -A -o yaml'

@@ -13,14 +13,15 @@ from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from ml_foundations.kinds.kind_files import cached_per_kinds, kinds, user_kinds
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves, path_keys
 from ml_foundations.kubernetes.words import shown
-from ml_foundations.planning.input.user_kinds import rules_of, type_of, types_of
-from ml_foundations.planning.model.kind_files import cached_per_kinds, user_kinds
+from ml_foundations.planning.input.kind_fields import rules_of, type_of, types_of
 from ml_foundations.planning.model.performance import cached_by_content
+from ml_foundations.planning.model.workloads import groups
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -90,6 +91,7 @@ class _Field:
         values: The values that planning follows; empty if it follows all.
         keys: The table in ``fields.yaml`` of the keys of a map that planning follows.
         minimum: The smallest number.
+        unlimited: Whether a quantity beyond 64 bits means that there is no limit.
         decides: Whether it decides about workloads. Of other fields, only the types are checked.
         check: Returns what is invalid about a value; None for a type that has fields.
     """
@@ -100,6 +102,7 @@ class _Field:
     values: frozenset[Any] = field(default_factory=frozenset[Any])
     keys: str = ""
     minimum: int = 0
+    unlimited: bool = False
     decides: bool = True
     check: Callable[[Any, int], str] | None = None
 
@@ -115,8 +118,6 @@ class _Field:
         return None if is_checked else {"string": str, "boolean": bool}.get(self.type)
 
 
-_NO_FIELD = _Field("any", unknown=Gap.NO_FIELD)
-_NOT_DESCRIBED = _Field("any", unknown="the description of its kind has no such field")
 _OFTEN_EQUAL = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
 """The types whose values are equal in thousands of objects."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
@@ -127,9 +128,9 @@ _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 def table() -> Mapping[str, Any]:
     """Return what planning knows of kinds and fields."""
     loaded = packaged_yaml(FIELDS.read_text())
-    for kind in user_kinds().values():
-        loaded["kinds"][WORKLOADS].append(f"{kind.group}/{kind.version} {kind.kind}")
-        loaded["types"] |= rules_of(kind)
+    workloads = [kinds()[name] for name in groups()]
+    loaded["kinds"] = {WORKLOADS: [kind.api_name for kind in workloads], **loaded["kinds"]}
+    loaded["types"] |= rules_of(workloads, schema())
     return loaded
 
 
@@ -138,8 +139,9 @@ def schema() -> Mapping[str, Any]:
     """Return the kinds of Kubernetes and of controllers, and the types of their objects."""
     loaded = json.loads(SCHEMA.read_text())
     for kind in user_kinds().values():
-        loaded["kinds"][f"{kind.group}/{kind.version} {kind.kind}"] = type_of(kind)
-        loaded["types"] |= types_of(kind)
+        if loaded["kinds"].get(kind.api_name) not in loaded["types"]:
+            loaded["types"] |= types_of(kind, loaded)
+            loaded["kinds"][kind.api_name] = type_of(kind)
     return loaded
 
 
@@ -313,6 +315,7 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
                 values=frozenset(rules.get("values", {}).get(key, ())),
                 keys=rules.get("keys", {}).get(key, ""),
                 minimum=rules.get("least", {}).get(key, 0),
+                unlimited=key in rules.get("unlimited", ()),
                 check=_CHECKS.get(type_),
             )
     return fields, rules.get("required", ())
@@ -353,7 +356,8 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
 @cached_per_kinds
 def _missing_field(type_name: str) -> _Field:
     is_described = any(type_name.startswith(type_of(kind)) for kind in user_kinds().values())
-    return _NOT_DESCRIBED if is_described else _NO_FIELD
+    why = "the description of its kind has no such field" if is_described else Gap.NO_FIELD
+    return _Field("any", unknown=why)
 
 
 _notes_of_equal = cached_by_content(notes_of)
@@ -401,7 +405,7 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
     if problem := rule.check(value, rule.minimum):
         return [Note("", problem)]
     is_other = bool(rule.values) and value not in rule.values and value != ""
-    if is_other or (rule.type == "quantity" and _is_beyond(value)):
+    if is_other or (rule.type == "quantity" and not rule.unlimited and _is_beyond(value)):
         return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
     return []
 

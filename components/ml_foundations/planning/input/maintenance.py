@@ -15,8 +15,16 @@ exclusions")."""
 
 def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | None:
     """Return when GKE may drain nodes of a pool; None if it never does, or if that is not known."""
+    is_short_lived = section(pool, "nodeConfig").get("flexStart") or pool.get("queuedProvisioning")
+    if is_short_lived or section(pool, "management").get("autoUpgrade") is False:
+        return None
+    # The policy of a pool may keep its nodes, whatever that of the cluster is.
+    for pool_policy in items(pool, "maintenancePolicies"):
+        until_end_of_support = items(pool_policy, "exclusionUntilEndOfSupports")
+        if any(exclusion.get("enabled") for exclusion in filter(is_mapping, until_end_of_support)):
+            return None
     policy: Any = cluster.get("maintenancePolicy") or {}
-    if any(unknown_paths(policy)) or _keeps_nodes(pool):
+    if any(unknown_paths(policy)):
         return None
     exclusions = items(policy, "maintenanceExclusions")
     excluded = [0.0, *map(_excluded_seconds, exclusions)]
@@ -25,17 +33,6 @@ def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | No
     window = recurrence or (f"FREQ=DAILY from {start}" if start else None)
     when = f"in the maintenance window {window}" if window else "at any time"
     return None if max(excluded) == float("inf") else NodeUpgrade(when, max(excluded))
-
-
-def _keeps_nodes(pool: Manifest) -> bool:
-    """Return whether a pool keeps its nodes, whatever the policy of the cluster is."""
-    is_short_lived = section(pool, "nodeConfig").get("flexStart") or pool.get("queuedProvisioning")
-    is_manual = section(pool, "management").get("autoUpgrade") is False
-    exclusions: list[Manifest] = []
-    for policy in items(pool, "maintenancePolicies"):
-        exclusions += items(policy, "exclusionUntilEndOfSupports")
-    is_excluded = any(exclusion.get("enabled") for exclusion in filter(is_mapping, exclusions))
-    return bool(is_short_lived) or is_manual or is_excluded
 
 
 def _excluded_seconds(exclusion: Manifest) -> float:

@@ -137,8 +137,13 @@ class _Pool:
             name = traits.machine_type
             if missing := traits.machine.missing:
                 yield UnknownFact(f'nodeConfig.machineType "{name}", which lacks here {missing},')
-            if traits.gpu and traits.gpu.type and traits.gpu_model is None:
-                yield UnknownFact(f'nodeConfig.guestAccelerators[0].type "{traits.gpu.type}"')
+            gpu = traits.gpu
+            model = traits.gpu_model
+            if gpu and gpu.type and model is None:
+                yield UnknownFact(f'nodeConfig.guestAccelerators[0].type "{gpu.type}"')
+            elif gpu and gpu.partition_size not in (None, *(model.mig_profiles if model else ())):
+                path = "nodeConfig.guestAccelerators[0].gpuPartitionSize"
+                yield UnknownFact(f'{path} "{gpu.partition_size}"')
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -186,11 +191,6 @@ class _Pool:
         has_total = section(self._inputs, "autoscaling").get("totalMaxNodeCount") is not None
         return most if has_total else most // len(self.zones)
 
-    @property
-    def _hides_reservation(self) -> bool:
-        """Return whether its reservation has a name that is not known yet."""
-        return any(unknown_paths(section(self._config, "reservationAffinity").get("values")))
-
     @cached_property
     def traits(self) -> pools.PoolTraits:
         """Return the properties of the pool that its nodes show."""
@@ -209,7 +209,7 @@ class _Pool:
             unknown |= dict.fromkeys(labels.REGIONS, UNKNOWN)
         if self._inputs.get("name") in (None, UNKNOWN) or self.traits.name.endswith(RANDOM):
             unknown[labels.GKE_NODE_POOL] = UNKNOWN
-        if self._hides_reservation:
+        if any(unknown_paths(section(self._config, "reservationAffinity").get("values"))):
             unknown[labels.GKE_RESERVATION] = UNKNOWN
         if may_have_topology(self.traits):
             unknown |= dict.fromkeys(labels.GKE_TOPOLOGY, UNKNOWN)
@@ -238,8 +238,14 @@ class _Pool:
         }
         if devices := advertised_gpus(self.traits, operator):
             offered[labels.GPU_RESOURCE] = devices * WHOLE
+        # In the words of ``SystemDaemonSet``.
+        features = node_resources.cluster_features(self._cluster)
+        if traits.gpu and not traits.is_opted_out:
+            features.add("managed-gpu")
+        if not traits.workload_identity:
+            features.discard("workload-identity")
         for daemon in node_resources.system_daemonsets():
-            if daemon.runs_where in self._features:
+            if daemon.runs_where in features:
                 offered["cpu"] -= milli(daemon.cpu)
                 offered["memory"] -= milli(daemon.memory)
                 offered[PODS] -= WHOLE
@@ -255,13 +261,3 @@ class _Pool:
         fabric = gpu_fabric(self.traits.machine)
         by_class = fabric.claimable if fabric else {}
         return {f"{labels.DEVICES_OF_CLASS}{name}": by_class[name] * WHOLE for name in by_class}
-
-    @cached_property
-    def _features(self) -> set[str]:
-        """Return GKE's features on the pool's nodes, in the words of ``SystemDaemonSet``."""
-        features = node_resources.cluster_features(self._cluster)
-        if self.traits.gpu and not self.traits.is_opted_out:
-            features.add("managed-gpu")
-        if not self.traits.workload_identity:
-            features.discard("workload-identity")
-        return features

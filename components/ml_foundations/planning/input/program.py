@@ -39,8 +39,6 @@ _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, 
 """The charts of our components: planning takes the requests of their pods off the nodes."""
 NO_LIST = (UnknownFact("list of node pools", Cause.NO_POOL_LIST),)
 """What is not known of a cluster whose pools the program does not list."""
-_DEFAULT_POOL_NODES = 1
-"""The nodes per zone of the pool that GKE creates with a cluster, by default."""
 NAMED = (NODE_POOL, BUCKET)
 """The types with a name that others use, which Pulumi generates if a program sets none."""
 _JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, BUCKET, *ADDRESSES)
@@ -79,7 +77,9 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
             if _chart(inputs) not in _CHARTS:
                 objects.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
         elif type_.startswith("kubernetes:") and isinstance(kind, str):
-            if not _has_valid_name(inputs):
+            metadata = section(inputs, "metadata")
+            names = (inputs.get("apiVersion"), metadata.get("name"), metadata.get("namespace"))
+            if any(isinstance(name, dict | list) for name in names):
                 objects.append(_not_shown(kind, "with an invalid name"))
                 continue
             category = field_catalog.kind_of(str(inputs.get("apiVersion")), kind).category
@@ -88,12 +88,6 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
             elif category != field_catalog.HARMLESS:
                 objects.append(_not_shown(f"{kind}Patch", name_of(inputs)))
     return objects
-
-
-def _has_valid_name(manifest: Manifest) -> bool:
-    metadata = section(manifest, "metadata")
-    names = (manifest.get("apiVersion"), metadata.get("name"), metadata.get("namespace"))
-    return not any(isinstance(name, dict | list) for name in names)
 
 
 def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
@@ -142,7 +136,21 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
         resources: What the program declares.
         existing: Node pools of a cluster that exists already: among them, all that have GPUs.
     """
-    return list(_without_devices(_nodes(resources, existing), resources))
+    values = values_of(resources, versions.DRA_DRIVER)
+    known: Manifest = {} if values is None or isinstance(values, Unknown) else values
+    selector = section(known, "kubeletPlugin", "nodeSelector")
+    operator = operator_of(resources)
+    is_broken = isinstance(operator, Operator) and operator.breaks_networking
+    nodes: list[NodeClass] = []
+    for node in _nodes(resources, existing):
+        lacks_driver = is_broken
+        for key, value in selector.items():
+            lacks_driver |= node.labels.get(key) not in (value, UNKNOWN)
+        if lacks_driver and not node.unknown:
+            # Nodes without NVIDIA's driver for DRA lack its devices.
+            node = replace(node, lacks=node.lacks | {labels.GPU_DEVICE_CLASS})
+        nodes.append(node)
+    return nodes
 
 
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
@@ -186,27 +194,9 @@ def own_pools(cluster: Manifest) -> Iterable[Manifest]:
     common = {"location": cluster.get("location")}
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
     if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
-        count = cluster.get("initialNodeCount") or _DEFAULT_POOL_NODES
+        count = cluster.get("initialNodeCount") or 1  # in each zone
         config: Any = cluster.get("nodeConfig") or {}
         yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": config}
-
-
-def _without_devices(
-    nodes: Iterable[NodeClass], resources: Sequence[Resource]
-) -> Iterable[NodeClass]:
-    """Yield the nodes; those without NVIDIA's driver for DRA lack its devices."""
-    values = values_of(resources, versions.DRA_DRIVER)
-    known: Manifest = {} if values is None or isinstance(values, Unknown) else values
-    selector = section(known, "kubeletPlugin", "nodeSelector")
-    operator = operator_of(resources)
-    is_broken = isinstance(operator, Operator) and operator.breaks_networking
-    for node in nodes:
-        lacks_driver = is_broken
-        for key, value in selector.items():
-            lacks_driver |= node.labels.get(key) not in (value, UNKNOWN)
-        if lacks_driver and not node.unknown:
-            node = replace(node, lacks=node.lacks | {labels.GPU_DEVICE_CLASS})
-        yield node
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:

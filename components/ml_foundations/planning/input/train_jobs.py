@@ -66,8 +66,11 @@ def with_job_sets(
         if not notes:
             resolved.append(_job_set(document, runtime))
             continue
-        # The parts of a refused TrainJob may have any type. They cannot be merged then.
-        made = _job_set(_without_lists(document), runtime)
+        # The parts of a refused TrainJob may have any type, so nothing is merged by lists.
+        spec = section(document, "spec")
+        kept = {key: spec[key] for key in ("managedBy", "runtimeRef") if key in spec}
+        trainer = {key: value for key, value in section(spec, "trainer").items() if key != "env"}
+        made = _job_set({**document, "spec": {**kept, "trainer": trainer}}, runtime)
         refusals = as_annotation((note.path, str(note.reason)) for note in notes)
         annotations = {**annotations_of(made), labels.REFUSED: refusals}
         if runtime is not None:
@@ -75,14 +78,6 @@ def with_job_sets(
         metadata = {**section(made, "metadata"), "annotations": annotations}
         resolved.append({**made, "metadata": metadata})
     return resolved
-
-
-def _without_lists(train_job: Manifest) -> Manifest:
-    """Return a TrainJob without what is merged by lists."""
-    spec = section(train_job, "spec")
-    kept = {key: spec[key] for key in ("managedBy", "runtimeRef") if key in spec}
-    trainer = {key: value for key, value in section(spec, "trainer").items() if key != "env"}
-    return {**train_job, "spec": {**kept, "trainer": trainer}}
 
 
 def written_fields(documents: Iterable[Manifest]) -> dict[str, WrittenFields]:
@@ -128,8 +123,10 @@ def _written(train_job: Manifest, runtime: Manifest) -> WrittenFields:
             made = f"{path}.template.spec.containers[{number}]"
             if not container.get("env"):
                 fields[f"{made}.env"] = WrittenField("spec.trainer.env")
+            processes = f"{made}.env[PET_NPROC_PER_NODE]"
+            fields[processes] = WrittenField("spec.trainer.numProcPerNode")
             for field, key in _OF_TRAINER.items():
-                if trainer.get(key):
+                if trainer.get(key) not in (None, {}):
                     fields[f"{made}.{field}"] = WrittenField(f"spec.trainer.{key}")
     return fields
 
@@ -258,8 +255,13 @@ def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
         trainer = {**trainer, "resourcesPerNode": copied}
     if step == "trainer" or (is_with_launcher and is_node):
         fields = _OF_TRAINER if step == "trainer" else {"resources": "resourcesPerNode"}
-        changes["node"] = {field: trainer[key] for field, key in fields.items() if trainer.get(key)}
-        if env := items(trainer, "env"):
+        # An empty image replaces that of the runtime, too: Trainer asks whether it is given.
+        given = {key for key, value in trainer.items() if value not in (None, {})}
+        changes["node"] = {field: trainer[key] for field, key in fields.items() if key in given}
+        env = items(trainer, "env")
+        if "torch" in policy and "trainer" in spec:
+            env = [*env, *_of_torchrun(count, trainer.get("numProcPerNode", "auto"))]
+        if env:
             changes["node"] = {**changes["node"], "env": env}
     if step in _SINGLE[1:]:
         initializer = section(spec, "initializer", step.removesuffix("-initializer"))
@@ -272,6 +274,15 @@ def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
     made = {**body, "template": pods, "parallelism": count, "completions": count}
     single = {"replicas": 1} if step in _SINGLE else {}
     return {**job, **single, "template": {**section(job, "template"), "spec": made}}
+
+
+def _of_torchrun(nodes: Any, processes: Any) -> list[Manifest]:
+    """Return the variables that are torchrun's sizes (plugins/torch/torch.go)."""
+    sizes = {"PET_NNODES": nodes, "PET_NPROC_PER_NODE": processes}
+    return [
+        {"name": name, "value": str(size) if isinstance(size, int) else size}
+        for name, size in sizes.items()
+    ]
 
 
 def _changed(container: Manifest, changes: Mapping[str, Manifest]) -> Manifest:

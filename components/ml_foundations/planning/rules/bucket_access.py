@@ -208,25 +208,18 @@ class _Access:
         self._clusters = stack.clusters
         pools = [section(c, "workloadIdentityConfig").get("workloadPool") for c in self._clusters]
         self._pool = pools[0] if len(pools) == 1 and isinstance(pools[0], str) else ""
-        self._declared = {str(item[:2]): item for item in self._annotated(stack)}
+        self._declared: dict[str, _Account] = {}
+        for type_, inputs in stack.resources:
+            # A ServiceAccountPatch may give default an annotation.
+            if type_.startswith("kubernetes:") and inputs.get("kind") == "ServiceAccount":
+                is_open = section(inputs, "metadata").get("annotations") is UNKNOWN
+                google_account = UNKNOWN if is_open else annotations_of(inputs).get(GOOGLE_ACCOUNT)
+                account = _Account(*key_of(inputs), google_account, self._pool)
+                self._declared[str(key_of(inputs))] = account
         self._allowed: dict[Any, frozenset[str]] = {}
         for row in rows("bucket_roles.csv"):
             allowed = frozenset(row["allows"].split())
             self._allowed |= dict.fromkeys(row["roles"].split(), allowed)
-
-    def _annotated(self, stack: Stack) -> Iterator[_Account]:
-        """Yield the service accounts; a ServiceAccountPatch may give default an annotation."""
-        for type_, inputs in stack.resources:
-            if type_.startswith("kubernetes:") and inputs.get("kind") == "ServiceAccount":
-                is_open = section(inputs, "metadata").get("annotations") is UNKNOWN
-                google_account = UNKNOWN if is_open else annotations_of(inputs).get(GOOGLE_ACCOUNT)
-                yield _Account(*key_of(inputs), google_account, self._pool)
-
-    def _account(self, namespace: Any, name: Any) -> _Account:
-        is_new = self._clusters or namespace in self._namespaces
-        google_account = None if name == "default" and is_new else UNKNOWN
-        account = _Account(namespace, name, google_account, self._pool)
-        return self._declared.get(str((namespace, name)), account)
 
     def _is_made(self, google_account: Any) -> bool:
         return any(str(google_account).startswith(f"{name}@") for name in self._made)
@@ -268,12 +261,19 @@ class _Access:
     ) -> Iterator[Finding]:
         """Yield pods that mount a bucket, without a role for what they do with it."""
         named = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-        account = self._account(workload.namespace, named)
-        bucket = _bucket_of(source)
+        is_new = self._clusters or workload.namespace in self._namespaces
+        google_account = None if named == "default" and is_new else UNKNOWN
+        undeclared = _Account(workload.namespace, named, google_account, self._pool)
+        account = self._declared.get(str((workload.namespace, named)), undeclared)
+        # The name "_" means all buckets. A handle may have more, after a colon (see
+        # gcs-fuse-csi-driver@5fcdc04a, pkg/util/util.go, ParseVolumeID; pkg/csi_driver/node.go).
+        csi = section(source, "csi")
+        handle = section(csi, "volumeAttributes").get("bucketName", csi.get("volumeHandle"))
+        bucket: Any = handle.partition(":")[0] if isinstance(handle, str) else UNKNOWN
         allowed = frozenset[str]()
         for role in self._held(bucket, account):
             allowed |= self._allowed.get(str(role), _WRITE)
-        is_written = writes(spec) and not section(source, "csi").get("readOnly")
+        is_written = writes(spec) and not csi.get("readOnly")
         is_allowed = allowed >= (_WRITE if is_written else _READ)
         if is_allowed or bucket == "_" or UNKNOWN in (account.namespace, account.name, bucket):
             return
@@ -290,11 +290,3 @@ class _Access:
             yield finding
         elif is_ours:
             yield replace(finding, severity=Severity.INFO)
-
-
-def _bucket_of(source: Manifest) -> Any:
-    """Return the name of a bucket; "_" means all. A handle may have more, after a colon."""
-    # See gcs-fuse-csi-driver@5fcdc04a, pkg/util/util.go (ParseVolumeID), pkg/csi_driver/node.go.
-    csi = section(source, "csi")
-    name = section(csi, "volumeAttributes").get("bucketName", csi.get("volumeHandle"))
-    return name.partition(":")[0] if isinstance(name, str) else UNKNOWN

@@ -97,8 +97,11 @@ def classes_and_pools(stack: Stack) -> Iterator[Finding]:
         return
     cluster = stack.shown_clusters[0] if len(stack.shown_clusters) == 1 else None
     pools_of_cluster = program.own_pools(cluster) if cluster else ()
-    declared = [*pools_of_cluster, *stack.node_pools]
-    pools = [_with_zones(pool, cluster or {}) for pool in declared]
+    pools: list[Manifest] = []
+    for pool in (*pools_of_cluster, *stack.node_pools):
+        of_cluster: Any = (cluster or {}).get("nodeLocations")
+        zones: Any = pool.get("nodeLocations") or of_cluster or UNKNOWN
+        pools.append({**pool, "nodeLocations": zones})
     # The pools of a cluster that exists already are not all shown, nor are those that GKE makes.
     is_complete = cluster is not None and not cluster.get("enableAutopilot")
     is_complete &= not section(cluster or {}, "clusterAutoscaling").get("enabled")
@@ -111,11 +114,6 @@ def classes_and_pools(stack: Stack) -> Iterator[Finding]:
             yield error("version", kind_and_name(compute_class), "apiVersion", message, remedy)
         yield from _class_findings(compute_class, pools, is_complete=is_complete)
         yield from _other_nodes(compute_class, pools)
-
-
-def _with_zones(pool: Manifest, cluster: Manifest) -> Manifest:
-    zones: Any = pool.get("nodeLocations") or cluster.get("nodeLocations") or UNKNOWN
-    return {**pool, "nodeLocations": zones}
 
 
 def _class_findings(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ml_foundations.catalog.gke_kinds import (
     FUSE_PROFILE,
     FUSE_PROFILES_SINCE,
-    lacks_fuse_profiles,
+    begins_before,
     missing_kinds,
 )
 from ml_foundations.kubernetes.objects import name_of, plural, section
@@ -45,7 +45,16 @@ _ADAPTERS = {"keda": "external.metrics.k8s.io", "prometheus-adapter": "custom.me
 def controllers(stack: Stack) -> Iterator[Finding]:
     """Yield objects and claims whose kind or class has no controller."""
     yield from _without_controller(stack)
-    yield from _without_class(stack)
+    if len(stack.clusters) != 1 or not begins_before(stack.clusters[0], FUSE_PROFILES_SINCE):
+        return
+    # An older cluster has no classes of GKE for buckets.
+    for manifest in of_kind(stack.declared_objects, "PersistentVolumeClaim"):
+        name = section(manifest, "spec").get("storageClassName")
+        if isinstance(name, str) and name.startswith(FUSE_PROFILE):
+            message = f"GKE has no class {name} before {FUSE_PROFILES_SINCE}"
+            remedy = f"Set minMasterVersion to {FUSE_PROFILES_SINCE}, or another class."
+            about = full_name(manifest)
+            yield error("controller", about, "spec.storageClassName", message, remedy)
 
 
 def _without_controller(stack: Stack) -> Iterator[Finding]:
@@ -75,20 +84,6 @@ def _without_controller(stack: Stack) -> Iterator[Finding]:
         namespace = section(manifest, "metadata").get("namespace")
         name = "/".join(str(part) for part in (namespace, name_of(manifest)) if part)
         yield error("controller", f"{kind} {name}", "kind", message, remedy)
-
-
-def _without_class(stack: Stack) -> Iterator[Finding]:
-    """Yield claims of GKE's classes for buckets, on a cluster that is too old for them."""
-    clusters = stack.clusters
-    if len(clusters) != 1 or not lacks_fuse_profiles(clusters[0]):
-        return
-    for manifest in of_kind(stack.declared_objects, "PersistentVolumeClaim"):
-        name = section(manifest, "spec").get("storageClassName")
-        if isinstance(name, str) and name.startswith(FUSE_PROFILE):
-            message = f"GKE has no class {name} before {FUSE_PROFILES_SINCE}"
-            remedy = f"Set minMasterVersion to {FUSE_PROFILES_SINCE}, or another class."
-            about = full_name(manifest)
-            yield error("controller", about, "spec.storageClassName", message, remedy)
 
 
 @rule(

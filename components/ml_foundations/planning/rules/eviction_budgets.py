@@ -59,9 +59,12 @@ def eviction_budgets(stack: Stack) -> Iterator[Finding]:
         if workload.kind == "DaemonSet" or is_stored(workload.manifest):
             continue
         for pods in workload.pods:
-            of_pods = [full_name(budget) for budget in budgets if _selects(budget, workload, pods)]
-            for name in of_pods:
-                selected[name].append((workload, pods))
+            of_pods: list[str] = []
+            for budget in budgets:
+                is_here = namespace_of(budget) == workload.namespace and pods.count > 0
+                if is_here and selects(section(budget, "spec").get("selector"), pods.labels):
+                    of_pods.append(full_name(budget))
+                    selected[full_name(budget)].append((workload, pods))
             if len(of_pods) > 1:
                 # See Kubernetes, pkg/registry/core/pod/storage/eviction.go.
                 message = f"{names(sorted(of_pods))} select its pods, and no pod of two is evicted"
@@ -73,12 +76,6 @@ def eviction_budgets(stack: Stack) -> Iterator[Finding]:
 
 def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
     return warning("eviction-budget", about, path, message, remedy)
-
-
-def _selects(budget: Manifest, workload: Workload, pods: PodSet) -> bool:
-    selector: Any = section(budget, "spec").get("selector")
-    is_here = namespace_of(budget) == workload.namespace
-    return is_here and pods.count > 0 and selects(selector, pods.labels)
 
 
 def _closed(budget: Manifest, selected: Sequence[tuple[Workload, PodSet]]) -> Iterator[Finding]:

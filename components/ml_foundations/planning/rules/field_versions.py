@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.gke_kinds import LATER_FIELDS, begins_before, may_be_before
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind_files import cached_per_kinds
 from ml_foundations.kubernetes.objects import Manifest, name_of, plural
 from ml_foundations.kubernetes.trees import is_mapping, joined, leaves
 from ml_foundations.planning.input.field_catalog import schema
 from ml_foundations.planning.model.declared import full_name
-from ml_foundations.planning.model.kind_files import cached_per_kinds
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
@@ -82,13 +82,15 @@ def versions(stack: Stack) -> Iterator[Finding]:
     """,
 )
 def later_fields(stack: Stack) -> Iterator[Finding]:
-    """Yield the fields that a release of a kind lacks which the cluster may have."""
+    """Yield the fields that an older release of a kind lacks, if the cluster may have that one."""
     definitions = set(map(name_of, stack.of_kind("CustomResourceDefinition")))
     for manifest in stack.objects if stack.is_program else ():
         group = str(manifest.get("apiVersion")).partition("/")[0]
         definition = f"{plural(manifest['kind'])}.{group}"
+        # The program chooses the release of a definition that it declares.
         later = () if definition in definitions else LATER_FIELDS.get(definition, ())
         for field, release in later:
+            # A field is below a certain item of a list, such as [1], or below any: [].
             paths = [path for path, _ in leaves(manifest)]
             paths += [_INDEX.sub("[]", path) for path in paths]
             if any(path.startswith(field) for path in paths):

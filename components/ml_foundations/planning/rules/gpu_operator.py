@@ -1,5 +1,6 @@
 """NVIDIA's GPU Operator, and what else advertises GPUs or exports their metrics."""
 
+import itertools
 from collections.abc import Iterator
 
 from ml_foundations.catalog import operator_nodes, versions
@@ -243,7 +244,9 @@ def _critical_pods(stack: Stack, operator: Operator) -> Iterator[Finding]:
         is_too_small = most.isdecimal() and whole_number(most, needed) < needed
         if not is_too_small or namespace_of(quota) not in namespaces:
             continue
-        if _is_of_critical_pods(quota):
+        scopes = mappings(section(quota, "spec", "scopeSelector"), "matchExpressions")
+        classes = itertools.chain.from_iterable(scope.get("values") or () for scope in scopes)
+        if not set(operator_nodes.CRITICAL_CLASSES).isdisjoint(classes):
             message = (
                 f"allows {most} critical pods, and the GPU Operator runs {needed}: {on_gpu_nodes} "
                 f"on each of {gpu_nodes} GPU nodes, {elsewhere} on each of all {all_nodes}. Nodes "
@@ -251,13 +254,6 @@ def _critical_pods(stack: Stack, operator: Operator) -> Iterator[Finding]:
             )
             remedy = f"Raise it to {needed} or more: criticalPods of the GPU Operator."
             yield error("critical-pods", full_name(quota), "spec.hard.pods", message, remedy)
-
-
-def _is_of_critical_pods(quota: Manifest) -> bool:
-    for scope in mappings(section(quota, "spec", "scopeSelector"), "matchExpressions"):
-        if not set(operator_nodes.CRITICAL_CLASSES).isdisjoint(scope.get("values") or ()):
-            return True
-    return False
 
 
 def _container_toolkit(operator: Operator, values: Manifest) -> Iterator[Finding]:

@@ -13,22 +13,25 @@ from ml_foundations.catalog.machine_types import (
     gpu_model,
 )
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section, texts
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.selectors import wanted_values
-from ml_foundations.kubernetes.words import alternatives, names, number
+from ml_foundations.kubernetes.spelling import did_you_mean
+from ml_foundations.kubernetes.words import alternatives, names, number, verb
 from ml_foundations.models.facts import MODELS, ModelFacts
 from ml_foundations.models.launches import Launch
 from ml_foundations.models.memory import GpuMemory, MemoryVerdict, check_memory
-from ml_foundations.models.reasons import Reason, Severity
-from ml_foundations.models.serving import Serving, read_container
+from ml_foundations.models.reasons import GIB, OF_EVERY_RELEASE, Reason, Severity
+from ml_foundations.models.serving import Serving, has_other_release, read_container
 from ml_foundations.models.sizes import check_launch, check_sizes
+from ml_foundations.models.training import METHODS, SHARDINGS, Training, check_training, state_bytes
 from ml_foundations.models.ways import ways
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.model.nodes import NodeClass, node_class
 from ml_foundations.planning.model.resources import gpus, of_container
 from ml_foundations.planning.model.workloads import PodSet, Workload, groups
 from ml_foundations.planning.rules.findings import Finding, error, info, warning
+from ml_foundations.planning.rules.model_storage import check_download, check_shared_memory
 from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 from ml_foundations.planning.scheduler.filters import spec_refusals
 
@@ -38,8 +41,8 @@ _OF_TORCHRUN = ("PET_NNODES", "PET_NPROC_PER_NODE")
 _BY_SEVERITY = [None, Severity.UNDETERMINED, Severity.WARNING, Severity.REFUSED]
 
 
-_Candidates = Mapping[GpuMemory | None, Sequence[str]]
-"""The GPUs that a container may get, with their node pools; None for GPUs that are not known."""
+_Candidates = Mapping[GpuMemory | None, Sequence[NodeClass]]
+"""The GPUs that a container may get, with their nodes; None for GPUs that are not known."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class _Container:
     gpus: int
     is_certain: bool
     """Whether pods are created as they are declared."""
+    has_other_release: bool
+    """Whether the source of its program's release was not read."""
 
     def finding(self, rule: str, reason: Reason, it: str, ways_out: str = "") -> Finding:
         """Return a reason as a finding: an error if it is certain.
@@ -70,7 +75,8 @@ class _Container:
             remedy = f"{remedy}."
         path = f"{self.path}.{reason.path}".removesuffix(".")
         severe = {Severity.UNDETERMINED: info, Severity.WARNING: warning}.get(reason.severity)
-        severe = severe or (error if self.is_certain else warning)
+        is_read = not self.has_other_release or reason.cause in OF_EVERY_RELEASE
+        severe = severe or (error if self.is_certain and is_read else warning)
         return severe(rule, str(self.workload), path, message, remedy)
 
 
@@ -104,7 +110,19 @@ def _findings(
             manifest=manifest,
             gpus=count,
             is_certain=workload.kind in groups() and not may_change,
+            has_other_release=has_other_release(manifest),
         )
+        try:
+            facts = _declared_facts(pods)
+        except ReadError as fault:
+            path = f"{pods.path.removesuffix('.spec')}.metadata.annotations"
+            hint = did_you_mean(str(annotations_of(pods.template).get(labels.MODEL)), MODELS)
+            remedy = hint or f"Correct {labels.MODEL}."
+            yield warning("model-memory", str(workload), path, str(fault), remedy)
+            continue
+        candidates = _candidates(container, nodes)
+        if facts is not None:
+            yield from _of_training(container, facts, candidates)
         program = read_container(_with_variables(container), _files(stack, container))
         if isinstance(program, Reason):
             is_known = program.severity is not Severity.UNDETERMINED
@@ -115,15 +133,20 @@ def _findings(
             for reason in check_launch(program, gpus=count, pods=_together(container)):
                 yield container.finding("server-arguments", reason, it)
         elif isinstance(program, Serving):
-            yield from _of_server(container, program, nodes)
+            facts = facts or MODELS.get(program.model or "")
+            yield from _of_server(container, program, facts, candidates)
+            listed = [node for same in candidates.values() for node in same]
+            places = listed if all(candidates.values()) else []
+            downloads = check_download(stack, workload, pods, manifest, program, places)
+            for reason in (*downloads, *check_shared_memory(pods, manifest, program)):
+                yield container.finding("model-storage", reason, "the place")
 
 
 def _with_variables(container: _Container) -> Manifest:
     """Return a container with the variables that a controller sets, as far as they are known."""
     workload = container.workload
     manifest = container.manifest
-    is_made = labels.MADE_FROM in annotations_of(workload.manifest)
-    if workload.kind in _SET_NO_VARIABLES and not is_made:
+    if workload.kind in _SET_NO_VARIABLES:
         return manifest
     added: list[Manifest] = [{"name": name, "valueFrom": {}} for name in _OF_TORCHRUN]
     if workload.kind == "LeaderWorkerSet":
@@ -161,39 +184,61 @@ def _together(container: _Container) -> int | None:
 
 
 def _of_server(
-    container: _Container, serving: Serving, nodes: Sequence[NodeClass]
+    container: _Container, serving: Serving, facts: ModelFacts | None, candidates: _Candidates
 ) -> Iterator[Finding]:
-    facts = MODELS.get(serving.model or "")
-    if folder := annotations_of(container.pods.template).get(labels.MODEL_FOLDER):
-        try:
-            facts = _facts_from(folder)
-        except ReadError as fault:
-            path = f"{container.pods.path.removesuffix('.spec')}.metadata.annotations"
-            message = f"the facts about its model cannot be read: {fault}"
-            remedy = f"Correct {labels.MODEL_FOLDER}."
-            yield warning("model-memory", str(container.workload), path, message, remedy)
-            return
-    candidates = _candidates(container, nodes)
     is_partition = any(gpu and gpu.is_partition for gpu in candidates)
     pods = _together(container)
     sizes = check_sizes(serving, facts, gpus=container.gpus, pods=pods, is_partition=is_partition)
-    refused = [reason for reason in serving.reasons if reason.severity is not Severity.UNDETERMINED]
-    for reason in (*refused, *sizes):
+    known = [reason for reason in serving.reasons if reason.severity is not Severity.UNDETERMINED]
+    for reason in (*known, *sizes):
         yield container.finding("server-arguments", reason, "--tensor-parallel-size")
-    if not any(reason.severity is Severity.REFUSED for reason in (*refused, *sizes)):
+    is_refused = any(reason.severity is Severity.REFUSED for reason in (*known, *sizes))
+    # Without a replica, the container only answers requests.
+    if not is_refused and serving.data_local != 0:
         yield from _of_memory(container, serving, facts, candidates)
 
 
-def _facts_from(folder: Any) -> ModelFacts:
-    """Return the facts in a folder of the project.
+def _of_training(
+    container: _Container, facts: ModelFacts, candidates: _Candidates
+) -> Iterator[Finding]:
+    """Yield whether a training that names its method has the memory for its model."""
+    annotations = annotations_of(container.pods.template)
+    method = annotations.get(labels.TRAINING_METHOD)
+    sharding = annotations.get(labels.TRAINING_SHARDING, "")
+    pods = _together(container)
+    if method not in METHODS or sharding not in ("", *SHARDINGS) or pods is None:
+        return
+    training = Training(method=method, sharding=sharding, pods=pods, gpus=container.gpus)
+    states = state_bytes(training, facts)
+    if states is None or not candidates or None in candidates:
+        return
+    gpu = max(filter(None, candidates), key=lambda candidate: candidate.high)
+    if reason := check_training(training, facts, gpu, states):
+        yield container.finding("model-memory", reason, "sharding")
+        return
+    low = float(states.low) / GIB
+    high = float(states.high or 0) / GIB
+    size = f"{low:.1f} to {high:.1f} GiB" if high else f"at least {low:.1f} GiB"
+    message = (
+        f"weights, gradients and optimizer have {size} on each of its {gpu.name} GPUs, which have "
+        f"{float(gpu.high):.1f} GiB; activations are not counted"
+    )
+    yield info("model-capacity", str(container.workload), container.path, message, "")
+
+
+def _declared_facts(pods: PodSet) -> ModelFacts | None:
+    """Return the facts about the model that an annotation names, None if there is none.
 
     Raises:
-        ReadError: The files cannot be read, or are outside of the project.
+        ReadError: The catalog lacks the model, and there is no such folder.
     """
+    name = annotations_of(pods.template).get(labels.MODEL)
+    if not isinstance(name, str) or name in MODELS:
+        return MODELS.get(str(name))
     # Manifests of others must not name files elsewhere.
-    if not isinstance(folder, str) or folder.startswith("/") or ".." in folder.split("/"):
-        raise ReadError(f"{folder!r:.200} is not a folder below the current one")
-    return ModelFacts.from_folder(folder)
+    if name[:1] == "/" or ".." in name.split("/"):
+        raise ReadError(f"{name!r:.200} is not a folder below the current one")
+    return ModelFacts.named(name)
 
 
 def _of_memory(
@@ -207,37 +252,52 @@ def _of_memory(
     ranked = sorted(verdicts, key=lambda gpu: _BY_SEVERITY.index(verdicts[gpu].severity))
     reported = [*serving.reasons]
     for gpu in ranked:
-        best = verdicts[ranked[0]]
+        verdict = verdicts[gpu]
         unknown: list[str] = []
-        for judged in verdicts[gpu].reasons:
-            is_refused = judged.severity is Severity.REFUSED
+        for judged in verdict.reasons:
             if judged.severity is Severity.UNDETERMINED:
-                unknown.append(judged.sentences(_option(container.manifest, judged.path))[0])
-            elif judged not in reported and (gpu is ranked[0] or is_refused):
-                if best.severity is not Severity.REFUSED:
+                option = _option(container.manifest, judged.path) or "the command"
+                unknown.append(judged.sentences(option)[0])
+            elif judged not in reported:
+                if verdicts[ranked[0]].severity is not Severity.REFUSED:
                     # Pods may be placed on GPUs that are too small, if others are large enough.
                     judged = replace(judged, severity=Severity.WARNING)
                 is_error = judged.severity is Severity.REFUSED
-                ways_out = _ways_out(serving, facts) if facts and is_error else ""
+                has_ways = is_error and serving.engine == "vllm"
+                ways_out = _ways_out(serving, facts) if facts and has_ways else ""
                 finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
-                on = names(candidates[gpu])
-                on = f"on {on}, " if candidates[gpu] else ""
-                yield replace(finding, message=f"{on}{finding.message}")
-        if gpu is not ranked[0]:
-            continue
+                place = _place(candidates[gpu])
+                yield replace(finding, message=f"{place}{finding.message}")
         message = f"its memory is not judged: {'; '.join(unknown)}" if unknown else ""
-        remedy = "" if facts else f"Name the folder of its config.json: {labels.MODEL_FOLDER}."
-        if best.requests and best.requests.high and best.severity is not Severity.REFUSED:
-            message = _capacity(container, gpu, best)
-        if message:
+        fix = f"Set {labels.MODEL} to its name or to the folder of its config.json."
+        remedy = "" if facts else fix
+        has_cache = verdict.requests and verdict.requests.high
+        if facts and has_cache and verdict.severity is not Severity.REFUSED:
+            message = _capacity(container, f"{facts.name} with TP {serving.tensor}", gpu, verdict)
+        if message and (gpu is ranked[0] or not unknown):
             about = str(container.workload)
             yield info("model-capacity", about, container.path, message, remedy)
 
 
+def _place(nodes: Sequence[NodeClass]) -> str:
+    """Return where a message holds, such as "in pool l4, ", or nothing without nodes."""
+    if not nodes:
+        return ""
+    named = names(node.name for node in nodes)
+    if not all(node.is_template for node in nodes):
+        return f"on {named}, "
+    return f"in {verb(len(nodes), 'pool', 'pools')} {named}, "
+
+
 def _ways_out(serving: Serving, facts: ModelFacts) -> str:
     """Return the cheapest way to serve a model as it is, and in FP8."""
-    machines = MACHINE_TYPES.values()
-    fitting = ways(facts, context=serving.max_length, requests=1, machines=machines)
+    fitting = ways(
+        facts,
+        context=serving.max_length,
+        requests=1,
+        machines=MACHINE_TYPES.values(),
+        release=serving.release,
+    )
     texts: dict[str, str] = {}
     for way in fitting:
         option = "" if not way.quantization else f" --quantization={way.quantization}"
@@ -246,7 +306,7 @@ def _ways_out(serving: Serving, facts: ModelFacts) -> str:
     return alternatives(texts.values()) if texts else ""
 
 
-def _capacity(container: _Container, gpu: GpuMemory, verdict: MemoryVerdict) -> str:
+def _capacity(container: _Container, server: str, gpu: GpuMemory, verdict: MemoryVerdict) -> str:
     """Return how many requests each replica holds at once, and all of them."""
     workload = container.workload
     requests = verdict.requests
@@ -256,8 +316,10 @@ def _capacity(container: _Container, gpu: GpuMemory, verdict: MemoryVerdict) -> 
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
     replicas = workload.groups or (1 if workload.is_finite else container.pods.count)
+    low, high = (float(bound or 0) / GIB for bound in verdict.cache or (0, 0))
     message = (
-        f"each replica has KV cache for {held(1)} requests of {verdict.length:,} tokens at once "
+        f"each replica of {server} has {low:.1f} to {high:.1f} GiB of KV cache on each GPU: "
+        f"{held(1)} requests of {verdict.length:,} tokens at once "
         f"on {number(container.gpus, gpu.name)}"
     )
     if replicas > 1:
@@ -270,12 +332,18 @@ def _capacity(container: _Container, gpu: GpuMemory, verdict: MemoryVerdict) -> 
 def _candidates(container: _Container, nodes: Sequence[NodeClass]) -> _Candidates:
     """Return the GPUs of the nodes where the pods can be placed, or those that they select."""
     spec = admitted(container.pods.spec, ())
-    selected = _selected(spec)
+    # The GPUs that the pods select by the labels of nodes, as alternatives.
+    further_keys = (labels.GKE_PARTITION_SIZE, labels.GKE_SHARING_STRATEGY)
+    further = {key: next(iter(wanted_values(spec, key)), None) for key in further_keys}
+    selected: dict[GpuMemory | None, list[NodeClass]] = {}
+    for key in (labels.GKE_ACCELERATOR, labels.GPU_PRODUCT):
+        for value in wanted_values(spec, key):
+            selected[_gpu_of({key: value, **further})] = []
     if not selected and wanted_values(spec, labels.COMPUTE_CLASS):
         return {None: []}
     # A queue's flavor may have further tolerations.
     ignored = ("taint",) if container.workload.queue else ()
-    candidates: dict[GpuMemory | None, list[str]] = {}
+    candidates: dict[GpuMemory | None, list[NodeClass]] = {}
     for node in nodes:
         if node.unknown or node.made_by:
             # Whatever node it is, it has the labels that the pods select.
@@ -285,19 +353,8 @@ def _candidates(container: _Container, nodes: Sequence[NodeClass]) -> _Candidate
         refusals = spec_refusals(spec, node)
         is_refused = any(item.certain and item.rule not in ignored for item in refusals)
         if not is_refused and gpus(node.allocatable) >= container.gpus:
-            candidates.setdefault(_gpu_of(node.labels), []).append(node.name)
+            candidates.setdefault(_gpu_of(node.labels), []).append(node)
     return candidates or selected
-
-
-def _selected(spec: Manifest) -> _Candidates:
-    """Return the GPUs that a pod selects by the labels of nodes, as alternatives."""
-    keys = (labels.GKE_PARTITION_SIZE, labels.GKE_SHARING_STRATEGY)
-    further = {key: next(iter(wanted_values(spec, key)), None) for key in keys}
-    candidates: dict[GpuMemory | None, list[str]] = {}
-    for key in (labels.GKE_ACCELERATOR, labels.GPU_PRODUCT):
-        for value in wanted_values(spec, key):
-            candidates[_gpu_of({key: value, **further})] = []
-    return candidates
 
 
 def _gpu_of(node_labels: Mapping[str, Any]) -> GpuMemory | None:
@@ -308,6 +365,8 @@ def _gpu_of(node_labels: Mapping[str, Any]) -> GpuMemory | None:
     model = gpu_model(str(node_labels.get(labels.GKE_ACCELERATOR)), node_labels)
     if model is not None:
         partition = node_labels.get(labels.GKE_PARTITION_SIZE)
+        if partition not in (None, *model.mig_profiles):
+            return None
         is_shared = bool(node_labels.get(labels.GKE_SHARING_STRATEGY))
         return GpuMemory.of(Accelerator((model,), partition, is_shared))
     try:
@@ -317,11 +376,20 @@ def _gpu_of(node_labels: Mapping[str, Any]) -> GpuMemory | None:
 
 
 def _option(container: Manifest, path: str) -> str:
-    """Return the option at a field of a command, such as --dtype; else the field."""
+    """Return the option at a field of a command, such as --dtype; else the field.
+
+    It is empty for the script of a shell, which has several options.
+    """
     matched = re.fullmatch(r"(command|args)\[(\d+)\]", path)
     words: list[Any] = container.get(matched[1], []) if matched else []
     end = int(matched[2]) + 1 if matched else 0
+    if matched and matched[1] == "args":
+        command = texts(container, "command")
+        words = [*command, *words]
+        end += len(command)
     for word in reversed(words[max(0, end - 2) : end]):
+        if isinstance(word, str) and re.fullmatch(r"-[a-z]*c", word):
+            return ""
         if isinstance(word, str) and re.match(r"--?[a-z]", word):
             return word.partition("=")[0]
     return path

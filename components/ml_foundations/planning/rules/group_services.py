@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.objects import Manifest, mappings, section
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.model.declared import full_name
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.rules.findings import Finding, Severity, error
 from ml_foundations.planning.rules.network import Network
 from ml_foundations.planning.rules.rule import rule

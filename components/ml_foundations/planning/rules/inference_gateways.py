@@ -18,8 +18,6 @@ from ml_foundations.planning.rules.network import Network, Pods
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
 
-_HEALTH_CHECK = "Google's health checks"
-
 
 @rule(
     "gateway-class",
@@ -131,7 +129,11 @@ def inference_gateways(stack: Stack) -> Iterator[Finding]:
     of_gke = set(_pools_of_gke(routes, gateways))
     yield from _idle(network, pools)
     policies = of_kind(known, "HealthCheckPolicy")
-    sources = {_HEALTH_CHECK: facts.GOOGLE_PROXIES[1]} | _proxies(stack)
+    sources = {"Google's health checks": facts.GOOGLE_PROXIES[1]}
+    for subnetwork in stack.of_type(SUBNETWORK):
+        block: Any = subnetwork.get("ipCidrRange")
+        if subnetwork.get("purpose") == facts.PROXY_PURPOSE and isinstance(block, str):
+            sources.setdefault("the load balancer's proxies", block)
     for pool in pools:
         selector = section(pool, "spec", "selector")
         candidates = network.by_namespace.get(key_of(pool)[0], [])
@@ -142,7 +144,8 @@ def inference_gateways(stack: Stack) -> Iterator[Finding]:
         policy = facts.policy_of(key_of(pool), policies)
         yield from _health_findings(pool, policy, servers)
         if stack.has_policies:
-            service = stack.services.get(_picker(pool))
+            picker = str(section(pool, "spec", "endpointPickerRef").get("name"))
+            service = stack.services.get((key_of(pool)[0], picker))
             is_known = service is not None and not any(unknown_paths(service.get("spec")))
             pickers = network.servers(service if service and is_known else {"kind": "Service"})
             yield from _closed_ways(pool, network, servers, pickers, sources)
@@ -192,20 +195,6 @@ def _pools_of_gke(
         if classes.intersection(facts.REGIONAL_CLASSES):
             for _, reference in facts.pool_references(route):
                 yield key_of(route)[0], str(reference.get("name"))
-
-
-def _proxies(stack: Stack) -> dict[str, str]:
-    """Return the addresses of the proxies of regional load balancers, if they are known."""
-    for subnetwork in stack.of_type(SUBNETWORK):
-        block: Any = subnetwork.get("ipCidrRange")
-        if subnetwork.get("purpose") == facts.PROXY_PURPOSE and isinstance(block, str):
-            return {"the load balancer's proxies": block}
-    return {}
-
-
-def _picker(pool: Manifest) -> tuple[str, str]:
-    reference = section(pool, "spec", "endpointPickerRef")
-    return key_of(pool)[0], str(reference.get("name"))
 
 
 def _ports(pool: Manifest) -> list[int]:
@@ -311,7 +300,14 @@ def _closed_ways(
                 yield error("network-policy", full_name(pool), "spec.selector", message, remedy)
     use = "which chooses pods by their metrics"
     ways = [(picker, *target, use) for picker in pickers for target in targets[: len(servers)]]
-    for source, pods, port, reason in [*ways, *_ways_of_caches(servers, targets)]:
+    for decode in servers:
+        if decode.labels.get(LLMD_ROLE) != facts.DECODE:
+            continue
+        for pods, port in targets:
+            if pods.labels.get(LLMD_ROLE) == facts.PREFILL:
+                ways.append((decode, pods, port, "which sends it prompts"))
+                ways.append((decode, pods, facts.NIXL_PORT, "which reads its cache"))
+    for source, pods, port, reason in ways:
         is_open = network.allows("egress", source, pods, port)
         if not (is_open and network.allows("ingress", pods, source, port)):
             closed = f"network policies close port {port} of {pods.about} to {source.about}"
@@ -319,15 +315,3 @@ def _closed_ways(
             path = "spec.selector"
             message = f"{closed}, {reason}"
             yield error("network-policy", full_name(pool), path, message, remedy)
-
-
-def _ways_of_caches(
-    servers: Sequence[Pods], targets: Iterable[tuple[Pods, Any]]
-) -> Iterator[tuple[Pods, Pods, Any, str]]:
-    """Yield the ways from decode pods to prefill pods, with what they need them for."""
-    decoding = [pods for pods in servers if pods.labels.get(LLMD_ROLE) == facts.DECODE]
-    for decode in decoding:
-        for pods, port in targets:
-            if pods.labels.get(LLMD_ROLE) == facts.PREFILL:
-                yield decode, pods, port, "which sends it prompts"
-                yield decode, pods, facts.NIXL_PORT, "which reads its cache"

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from ml_foundations.catalog.kueue import FRAMEWORKS, configuration_of, frameworks_of
+from ml_foundations.catalog.kueue import configuration_of
+from ml_foundations.kinds.kind_files import kinds, package_kinds, queue_of
 from ml_foundations.kubernetes.labels import KUEUE_QUEUE, MADE_FROM
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, labels_of, section
+from ml_foundations.kubernetes.objects import annotations_of, labels_of, section
 from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
@@ -69,31 +70,33 @@ def managed_kinds(stack: Stack) -> Iterator[Finding]:
     configuration = configuration_of(kueue)
     if isinstance(configuration, Unknown):
         return
-    frameworks = frameworks_of(kueue)
+    every = (name for kind in kinds() for name in queue_of(kind).frameworks)
+    # The default of a configuration is one (kueue v0.19.2, apis/config/v1beta2/defaults.go).
+    declared = section(configuration or {}, "integrations").get("frameworks") or ["batch/job"]
+    enabled = frozenset(every if configuration is None else declared)
     replicas = section(kueue, "controllerManager").get("replicas", 1)
     selector = section(configuration or {}, "managedJobsNamespaceSelector")
-    if "pod" in frameworks and replicas == 1 and not limits(selector):
+    if "pod" in enabled and replicas == 1 and not limits(selector):
         remedy = (
             "Limit managedJobsNamespaceSelector to the namespaces with a queue, as a "
             "TrainingQueue does."
         )
         yield stops_pods("Kueue", "managerConfig.controllerManagerConfigYaml", remedy)
     for workload in stack.objects:
-        yield from _queue_kind(workload, frameworks)
-
-
-def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Finding]:
-    """Yield the finding on a workload with a queue that Kueue does not put into it."""
-    kind = annotations_of(workload).get(MADE_FROM, workload["kind"])
-    queue = labels_of(workload).get(KUEUE_QUEUE)
-    if queue is None or kind not in FRAMEWORKS or frameworks.issuperset(FRAMEWORKS[kind]):
-        return
-    message = (
-        f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, "
-        "whatever the queue holds"
-    )
-    remedy = (
-        f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's "
-        "configuration)."
-    )
-    yield error("queue-kind", full_name(workload), "metadata.labels", message, remedy)
+        kind = annotations_of(workload).get(MADE_FROM, workload["kind"])
+        queue = labels_of(workload).get(KUEUE_QUEUE)
+        frameworks = queue_of(kind).frameworks
+        if queue is None or enabled.issuperset(frameworks):
+            continue
+        message = (
+            f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, "
+            "whatever the queue holds"
+        )
+        remedy = (
+            f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's "
+            "configuration)."
+        )
+        if kind not in package_kinds():
+            named = ", ".join(frameworks)
+            remedy = f"Add {named} to integrations.frameworks of Kueue's configuration."
+        yield error("queue-kind", full_name(workload), "metadata.labels", message, remedy)

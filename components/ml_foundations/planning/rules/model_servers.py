@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, TRAINING_METHOD
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
 from ml_foundations.planning.model.workloads import PodSet, is_stored
 from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.rules.rule import rule
@@ -49,9 +49,27 @@ _PROGRAMS = re.compile("vllm|sglang|text-generation|torchrun|torch.distributed|a
     """,
 )
 @rule(
+    "model-storage",
+    Severity.ERROR,
+    "A model's files fit where its server downloads them, and its processes have shared memory.",
+    source="Kubernetes, Local ephemeral storage; vllm 0.14 to 0.33, weight_utils.py",
+    example="""
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: server}
+        spec:
+          nodeSelector: {cloud.google.com/gke-accelerator: nvidia-h100-80gb}
+          containers:
+          - name: server
+            image: vllm/vllm-openai:v0.31.0
+            args: [--model=Qwen/Qwen3-32B, --max-model-len=8k]
+            resources: {limits: {nvidia.com/gpu: 1, ephemeral-storage: 20Gi}}
+    """,
+)
+@rule(
     "model-capacity",
     Severity.INFO,
-    "The requests that a server holds at once are known.",
+    "The requests that a server holds at once, and the memory of a training, are known.",
     source="vllm 0.11 to 0.33, v1/core",
     example="""
         apiVersion: v1
@@ -73,7 +91,7 @@ def model_servers(stack: Stack) -> Iterator[Finding]:
         if not is_stored(judged.workload.manifest):
             by_path = {pods.path: pods for pods in judged.workload.pods if pods.count}
             for pods in by_path.values():
-                programs += [(judged, pods, index) for index in _known_programs(pods)]
+                programs += [(judged, pods, index) for index in known_programs(pods.template)]
     if programs:
         # The import takes 0.05 s, for which stacks without such programs do not wait.
         from ml_foundations.planning.rules.gpu_programs import findings
@@ -81,10 +99,11 @@ def model_servers(stack: Stack) -> Iterator[Finding]:
         yield from findings(stack, programs)
 
 
-def _known_programs(pods: PodSet) -> Iterator[int]:
-    """Yield the containers with GPUs whose programs may be known."""
-    for index, container in enumerate(items(section(pods.template, "spec"), "containers")):
+def known_programs(pod: Manifest) -> Iterator[int]:
+    """Yield the containers with GPUs whose programs may be known, of a pod or its template."""
+    is_training = TRAINING_METHOD in annotations_of(pod)
+    for index, container in enumerate(items(section(pod, "spec"), "containers")):
         command = [container.get(key) for key in ("image", "command", "args")]
         has_gpus = GPU_RESOURCE in str(container.get("resources"))
-        if has_gpus and _PROGRAMS.search(str(command)):
+        if has_gpus and (is_training or _PROGRAMS.search(str(command))):
             yield index

@@ -13,6 +13,7 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import asked_port, listening
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.labels import GANG, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -27,8 +28,6 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
-from ml_foundations.planning.model.described_kinds import DescribedKind
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.workloads import added_labels
 
@@ -220,7 +219,9 @@ class Network:
         rules: list[Manifest] | None = None
         for policy in self._policies.get(pods.namespace, ()):
             spec = section(policy, "spec")
-            if direction.capitalize() not in _types(spec):
+            # By default, a policy is about ingress, and about egress if it has such rules.
+            default = ["Ingress", "Egress"] if items(spec, "egress") else ["Ingress"]
+            if direction.capitalize() not in (texts(spec, "policyTypes") or default):
                 continue
             if selects(section(spec, "podSelector"), pods.labels):
                 rules = [*(rules or ()), *mappings(spec, direction)]
@@ -247,8 +248,15 @@ class Network:
 
 def _pods_of(manifest: Manifest) -> Iterator[Pods]:
     """Yield the pods of a Pod, or of each template of a workload, if they are known."""
+    namespace, _ = key_of(manifest)
     if (described := described_kinds().get(manifest["kind"])) is not None:
-        yield from _made_pods(manifest, described)
+        # Its controller makes these pods, such as leader and workers.
+        known = () if any(unknown_paths(manifest.get("spec"))) else described.templates(manifest)
+        for pods in known:
+            if _is_known(manifest, pods.manifest) and pods.count > 0:
+                spec = section(pods.manifest, "spec")
+                pod_labels = {**dict.fromkeys(described.own_labels, UNKNOWN), **pods.labels}
+                yield Pods(namespace, pod_labels, full_name(manifest), spec)
         return
     if manifest["kind"] == "Pod":
         holders: list[Manifest] = [{"spec": {"template": manifest}}]
@@ -266,18 +274,9 @@ def _pods_of(manifest: Manifest) -> Iterator[Pods]:
         if _is_known(manifest, template):
             is_several = is_gang and body.get("parallelism", 1) != 1
             pod_labels = {**labels_of(template), **added_labels(manifest, holder)}
-            pods = (key_of(manifest)[0], pod_labels, full_name(manifest))
-            yield Pods(*pods, section(template, "spec"), talk(body) or is_several)
-
-
-def _made_pods(manifest: Manifest, described: DescribedKind) -> Iterator[Pods]:
-    """Yield the pods that the controller of a described kind makes, such as leader and workers."""
-    if not any(unknown_paths(manifest.get("spec"))):
-        for pods in described.templates(manifest):
-            if _is_known(manifest, pods.manifest) and pods.count > 0:
-                spec = section(pods.manifest, "spec")
-                pod_labels = {**dict.fromkeys(described.own_labels, UNKNOWN), **pods.labels}
-                yield Pods(key_of(manifest)[0], pod_labels, full_name(manifest), spec)
+            spec = section(template, "spec")
+            calls_itself = talk(body) or is_several
+            yield Pods(namespace, pod_labels, full_name(manifest), spec, calls_itself)
 
 
 def _is_known(manifest: Manifest, template: Any) -> bool:
@@ -299,12 +298,6 @@ def _may_select(selector: Manifest, labels: Mapping[str, Any]) -> bool:
         if not (is_of_value and expression.get("key") in unknown):
             expressions.append(expression)
     return selects({"matchLabels": exact, "matchExpressions": expressions}, labels)
-
-
-def _types(policy: Manifest) -> list[Any]:
-    """Return the directions of a policy: by default Ingress, and Egress if it has such rules."""
-    default = ["Ingress", "Egress"] if items(policy, "egress") else ["Ingress"]
-    return texts(policy, "policyTypes") or default
 
 
 def _named_namespaces(rule: Manifest) -> Iterator[str]:

@@ -208,18 +208,15 @@ def lacking_networks(stack: Stack) -> Iterator[Finding]:
             )
             about = kind_and_name(manifest)
             yield error("private-access", about, "parameters.network", message, remedy)
-        if not has_proxies and (path := _regional_proxies(manifest)):
+        path = ""
+        if annotations_of(manifest).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS:
+            path = "metadata.annotations"
+        elif section(manifest, "spec").get("gatewayClassName") in REGIONAL_CLASSES:
+            path = "spec.gatewayClassName"
+        if path and not has_proxies:
             message = (
                 "its load balancer never gets an address: the program's network has no subnetwork "
                 "for the proxies of regional ones"
             )
             remedy = f"Set proxy_only_cidr of a GkeCluster, or add a {PROXY_PURPOSE} subnetwork."
             yield error("proxies", full_name(manifest), path, message, remedy)
-
-
-def _regional_proxies(manifest: Manifest) -> str:
-    """Return the field that asks for a load balancer with regional proxies; nothing without one."""
-    if annotations_of(manifest).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS:
-        return "metadata.annotations"
-    is_regional = section(manifest, "spec").get("gatewayClassName") in REGIONAL_CLASSES
-    return "spec.gatewayClassName" if is_regional else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
@@ -72,7 +72,11 @@ def overlapping_networks(stack: Stack) -> Iterator[Finding]:
         taken[as_key(cluster.get("name"))] = list(_of_cluster(cluster, subnetworks))
     for pool in stack.node_pools:
         earlier = taken.setdefault(as_key(pool.get("cluster")), [])
-        ranges = list(_of_pool(pool, subnetworks))
+        ranges: list[_Range] = []
+        for names in _networks(pool):
+            name = last_part(names.get("subnetwork"))
+            subnetwork = subnetworks.get(name, {})
+            ranges += _range(f"NodePool {pool.get('name')}", name, subnetwork)
         yield from _first_overlap(ranges, earlier)
         earlier += ranges
 
@@ -104,7 +108,8 @@ def network_objects(stack: Stack) -> Iterator[Finding]:
     for item in stack.declared_objects:
         if str(item.get("apiVersion")).startswith(GROUP):
             objects.append(item)
-    if len(clusters) != 1 or any(unknown_paths([*objects, *map(_network_config, pools)])):
+    configurations = [pool.get("networkConfig") for pool in pools]
+    if len(clusters) != 1 or any(unknown_paths([*objects, *configurations])):
         return
     used: dict[tuple[str, str], str] = {}
     for pool in pools:
@@ -160,10 +165,6 @@ def _unready(about: str, path: str, message: str, remedy: str) -> Finding:
     return error("node-networks", about, f"spec.{path}", message, remedy)
 
 
-def _network_config(pool: Manifest) -> Any:
-    return pool.get("networkConfig")
-
-
 def _first_overlap(ranges: Sequence[_Range], earlier: Sequence[_Range]) -> Iterator[Finding]:
     for second in ranges:
         for first in earlier:
@@ -186,12 +187,6 @@ def _of_cluster(cluster: Manifest, subnetworks: Mapping[object, Manifest]) -> It
         if pods is not None and pods in [ip_range.get("rangeName") for ip_range in more]:
             for ip_range in (subnetwork, *more):
                 yield from _range(f"Cluster {cluster.get('name')}", name, ip_range)
-
-
-def _of_pool(pool: Manifest, subnetworks: Mapping[object, Manifest]) -> Iterator[_Range]:
-    for names in _networks(pool):
-        name = last_part(names.get("subnetwork"))
-        yield from _range(f"NodePool {pool.get('name')}", name, subnetworks.get(name, {}))
 
 
 def _range(owner: str, subnetwork: object, ip_range: Manifest) -> Iterator[_Range]:

@@ -94,7 +94,6 @@ def _is_in_domain(value: str, domain: str) -> bool:
 
 
 def _is_within(value: str, network: str) -> bool:
-    """Return whether a text is an address or a block of a network."""
     try:
         block: Any = ip_network(value, strict=False)
     except ValueError:
@@ -147,21 +146,18 @@ def image_digests(stack: Stack) -> Iterator[Finding]:
             for key in ("initContainers", "containers"):
                 for index, container in enumerate(items(pod, key)):
                     path = f"{pod_set.path}.{key}[{index}].image"
-                    if container is not UNKNOWN and (image := _without_digest(container)):
+                    if container is UNKNOWN:
+                        continue
+                    image: Any = container.get("image")
+                    # An image that is never pulled is part of the node's own, and has none.
+                    is_pulled = container.get("imagePullPolicy") != "Never"
+                    if isinstance(image, str) and image and "@" not in image and is_pulled:
                         message = (
                             f"the image {image} has no digest: its tag may be moved to another "
                             "image"
                         )
                         remedy = "Name it as image:tag@sha256:…."
                         yield warning("image-digest", str(workload), path, message, remedy)
-
-
-def _without_digest(container: Manifest) -> str:
-    """Return the image of a container if it has no digest and may be pulled, or nothing."""
-    image: Any = container.get("image")
-    # An image that is never pulled is part of the node's own, and has none.
-    is_never_pulled = container.get("imagePullPolicy") == "Never"
-    return image if isinstance(image, str) and "@" not in image and not is_never_pulled else ""
 
 
 @rule(

@@ -1,6 +1,6 @@
 """Node pools of a program, and rules that GKE states for all pools of a cluster."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ml_foundations.catalog.gke_kinds import begins_before
 from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
@@ -144,41 +144,39 @@ def refused_fields(stack: Stack) -> Iterator[Finding]:
 def node_pools(stack: Stack) -> Iterator[Finding]:
     """Yield where the nodes of pools come from, and versions that pools need (``version``)."""
     for pool in stack.node_pools:
-        yield from _pool(pool, stack.clusters)
-
-
-def _pool(pool: Manifest, clusters: Sequence[Manifest]) -> Iterator[Finding]:
-    about = f"NodePool {pool.get('name')}"
-    reservation = section(pool, "nodeConfig", "reservationAffinity")
-    if reservation.get("consumeReservationType") == "ANY_RESERVATION":
-        path = "nodeConfig.reservationAffinity"
-        message = "if no open reservation matches, its nodes are bought on demand, at list price"
-        remedy = "Set ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
-        yield info("reservation", about, path, message, remedy)
-    for (*path_of_field, field), version in _SINCE.items():
-        is_set = section(pool, *path_of_field).get(field)
-        if is_set and any(begins_before(cluster, version) for cluster in clusters):
-            message = f"its cluster begins with an older version of GKE than it needs: {version}"
-            remedy = (
-                f"Leave the version to the release channel, or set {version} or later: "
-                "minMasterVersion (kubernetes_version of a GkeCluster)."
+        about = f"NodePool {pool.get('name')}"
+        reservation = section(pool, "nodeConfig", "reservationAffinity")
+        if reservation.get("consumeReservationType") == "ANY_RESERVATION":
+            path = "nodeConfig.reservationAffinity"
+            message = (
+                "if no open reservation matches, its nodes are bought on demand, at list price"
             )
-            yield error("version", about, "minMasterVersion", message, remedy)
-    if _leaves_zones_open(pool) and not any(c.get("nodeLocations") for c in clusters):
-        message = (
-            "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses "
-            "other zones"
-        )
-        remedy = "Name those that have them: nodeLocations (zones)."
-        yield info("zones", about, "nodeLocations", message, remedy)
-
-
-def _leaves_zones_open(pool: Manifest) -> bool:
-    """Return whether a pool with GPUs is in a region, and names no zones."""
-    if not section(pool, "nodeConfig").get("guestAccelerators") or pool.get("nodeLocations"):
-        return False
-    location = pool.get("location")
-    return isinstance(location, str) and location.count("-") == 1
+            remedy = (
+                "Set ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
+            )
+            yield info("reservation", about, path, message, remedy)
+        for (*path_of_field, field), version in _SINCE.items():
+            is_set = section(pool, *path_of_field).get(field)
+            if is_set and any(begins_before(cluster, version) for cluster in stack.clusters):
+                message = (
+                    f"its cluster begins with an older version of GKE than it needs: {version}"
+                )
+                remedy = (
+                    f"Leave the version to the release channel, or set {version} or later: "
+                    "minMasterVersion (kubernetes_version of a GkeCluster)."
+                )
+                yield error("version", about, "minMasterVersion", message, remedy)
+        location = pool.get("location")
+        is_regional = isinstance(location, str) and location.count("-") == 1
+        has_gpus = section(pool, "nodeConfig").get("guestAccelerators")
+        has_zones = any(holder.get("nodeLocations") for holder in (pool, *stack.clusters))
+        if has_gpus and is_regional and not has_zones:
+            message = (
+                "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE "
+                "refuses other zones"
+            )
+            remedy = "Name those that have them: nodeLocations (zones)."
+            yield info("zones", about, "nodeLocations", message, remedy)
 
 
 @rule(

@@ -108,11 +108,6 @@ class Stack:
         return program.shown_clusters(self.resources)
 
     @cached_property
-    def charts(self) -> Sequence[str]:
-        """Shared: the namespaces of the Helm releases, whose objects are not shown."""
-        return program.chart_namespaces(self.resources)
-
-    @cached_property
     def kueue(self) -> Manifest | Unknown | None:
         """Shared: the values of Kueue's chart; None without it."""
         return program.values_of(self.resources, versions.KUEUE)

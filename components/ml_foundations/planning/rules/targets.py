@@ -133,7 +133,16 @@ def targets(stack: Stack) -> Iterator[Finding]:
         named = [item for item in neighbours if name_of(item) == target.name]
         versions = [str(item.get("apiVersion")) for item in named]
         if target.has_wrong_kind:
-            yield _of_wrong_kind(target, by_place)
+            # Kubernetes, pkg/controller/podautoscaler, reads the scale of its target; gateway-api
+            # v1.6.0, RouteReasonInvalidKind; gateway-api-inference-extension, EndpointPickerRef.
+            kinds = alternatives(target.kinds)
+            why = f"{target}, not a {kinds}"
+            name = f"name a {kinds}"
+            if target.rule == "autoscaling-target":
+                why = f"{target}, which has no replicas to set"
+                name = "name a Deployment or another server"
+            remedy = as_remedy(*(_other_kinds(target, by_place) or [name]))
+            yield target.finding("kind", why, remedy, is_certain=True)
         elif not named:
             is_certain = is_complete and not existing.may_be_made(target.kind)
             near = get_close_matches(target.name, sorted(map(str, map(name_of, neighbours))), n=1)
@@ -142,7 +151,7 @@ def targets(stack: Stack) -> Iterator[Finding]:
             why = f"{target}, which is not declared"
             yield target.finding("name", why, remedy, is_certain=is_certain)
         elif target.group not in map(_group, versions):
-            field = "apiVersion" if "apiVersion" in target.reference else "group"
+            field = "apiVersion" if target.rule == "autoscaling-target" else "group"
             right = versions[0] if field == "apiVersion" else _group(versions[0])
             why = f'{target} of the group "{target.group}", which is of {versions[0]}'
             yield target.finding(field, why, f'Set {field} to "{right}".', is_certain=True)
@@ -154,18 +163,6 @@ def targets(stack: Stack) -> Iterator[Finding]:
             source = f"{target.source['kind']}s of {namespace_of(target.source)}"
             remedy = f"Declare one in {target.namespace}, from {source} to {target.kind}s."
             yield target.finding("namespace", why, remedy, is_certain=is_certain)
-
-
-def _of_wrong_kind(target: _Target, by_place: _Places) -> Finding:
-    # Kubernetes, pkg/controller/podautoscaler, reads the scale of its target; gateway-api v1.6.0,
-    # RouteReasonInvalidKind; gateway-api-inference-extension, EndpointPickerRef.
-    why = f"not a {alternatives(target.kinds)}"
-    name = f"name a {alternatives(target.kinds)}"
-    if target.rule == "autoscaling-target":
-        why = "which has no replicas to set"
-        name = "name a Deployment or another server"
-    remedy = as_remedy(*(_other_kinds(target, by_place) or [name]))
-    return target.finding("kind", f"{target}, {why}", remedy, is_certain=True)
 
 
 def _other_kinds(target: _Target, by_place: _Places) -> list[str]:

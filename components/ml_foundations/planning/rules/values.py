@@ -1,7 +1,7 @@
 """Values that the API server accepts and no container runs with: image names, little memory."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
@@ -12,7 +12,7 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.workloads import PodSet, groups, is_stored
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
 from ml_foundations.planning.rules.rule import rule
-from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
+from ml_foundations.planning.rules.stack import Stack
 
 _MIB = 1024 * 1024 * WHOLE
 _IMPOSSIBLE = 1 * _MIB
@@ -64,28 +64,22 @@ def impossible_values(stack: Stack) -> Iterator[Finding]:
     # Pods get defaults from the LimitRanges among the objects.
     limit_ranges = [item for item in stack.of_kind("LimitRange") if not field_catalog.notes(item)]
     is_changed = any(item["kind"].startswith("Mutating") for item in stack.objects)
-    for judged in stack.workloads:
-        if not is_stored(judged.workload.manifest):
-            yield from _of_workload(judged, limit_ranges, is_changed=is_changed)
-
-
-def _of_workload(
-    judged: JudgedWorkload, limit_ranges: Sequence[Manifest], *, is_changed: bool
-) -> Iterator[Finding]:
-    workload = judged.workload
-    ranges = [item for item in limit_ranges if namespace_of(item) == workload.namespace]
-    values: list[_Value] = []
-    is_made_later = workload.kind == "DaemonSet"
-    by_path = {pods.path: pods for pods in workload.pods if pods.count or is_made_later}
-    for pods in by_path.values():
-        values += [*_images(pods), *_folders(pods)]
-        if not workload.unknown:
-            values += _amounts(admitted(pods.spec, ranges), pods.path)
-    may_change = is_changed and any(reason.rule == "unknown-admission" for reason in judged.reasons)
-    is_known = workload.kind in groups() and not may_change
-    for value in values:
-        severe = error if value.is_certain and is_known else warning
-        yield severe("impossible-value", str(workload), value.path, value.message, value.remedy)
+    for workload, _, reasons in stack.workloads:
+        if is_stored(workload.manifest):
+            continue
+        ranges = [item for item in limit_ranges if namespace_of(item) == workload.namespace]
+        values: list[_Value] = []
+        is_made_later = workload.kind == "DaemonSet"
+        by_path = {pods.path: pods for pods in workload.pods if pods.count or is_made_later}
+        for pods in by_path.values():
+            values += [*_images(pods), *_folders(pods)]
+            if not workload.unknown:
+                values += _amounts(admitted(pods.spec, ranges), pods.path)
+        may_change = is_changed and any(reason.rule == "unknown-admission" for reason in reasons)
+        is_known = workload.kind in groups() and not may_change
+        for value in values:
+            severe = error if value.is_certain and is_known else warning
+            yield severe("impossible-value", str(workload), value.path, value.message, value.remedy)
 
 
 def _containers(spec: Manifest) -> Iterator[tuple[str, Manifest]]:

@@ -58,8 +58,18 @@ _LIMITS = ("In", "Exists")
 def webhooks(stack: Stack) -> Iterator[Finding]:
     """Yield the webhooks that stop pods of nearly all namespaces while they do not answer."""
     for configuration in stack.objects:
-        if configuration["kind"] in _CONFIGURATIONS:
-            yield from _of_configuration(configuration, stack)
+        declared = configuration.get("webhooks")
+        is_known = declared is not UNKNOWN and not any(unknown_paths(declared))
+        if configuration["kind"] not in _CONFIGURATIONS or not is_known:
+            continue
+        for index, webhook in enumerate(items(configuration, "webhooks")):
+            selectors = section(webhook, "namespaceSelector"), section(webhook, "objectSelector")
+            if webhook.get("failurePolicy", "Fail") != "Fail" or any(map(limits, selectors)):
+                continue
+            if _is_about_pods(webhook) and _has_one_replica(webhook, stack):
+                remedy = "Run two replicas, or set namespaceSelector, or failurePolicy Ignore."
+                path = f"webhooks[{index}].failurePolicy"
+                yield stops_pods(kind_and_name(configuration), path, remedy)
 
 
 def stops_pods(about: str, path: str, remedy: str) -> Finding:
@@ -69,20 +79,6 @@ def stops_pods(about: str, path: str, remedy: str) -> Finding:
         "namespaces"
     )
     return warning("webhook", about, path, message, remedy)
-
-
-def _of_configuration(configuration: Manifest, stack: Stack) -> Iterator[Finding]:
-    webhooks = configuration.get("webhooks")
-    if webhooks is UNKNOWN or any(unknown_paths(webhooks)):
-        return
-    for index, webhook in enumerate(items(configuration, "webhooks")):
-        selectors = section(webhook, "namespaceSelector"), section(webhook, "objectSelector")
-        if webhook.get("failurePolicy", "Fail") != "Fail" or any(map(limits, selectors)):
-            continue
-        if _is_about_pods(webhook) and _has_one_replica(webhook, stack):
-            remedy = "Run two replicas, or set namespaceSelector, or failurePolicy Ignore."
-            path = f"webhooks[{index}].failurePolicy"
-            yield stops_pods(kind_and_name(configuration), path, remedy)
 
 
 def limits(selector: Manifest) -> bool:

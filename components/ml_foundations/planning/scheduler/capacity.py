@@ -6,6 +6,7 @@ spread constraints, anti-affinity and affinity among the pods also limit each to
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
@@ -45,7 +46,11 @@ def capacity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> C
     if pod.affinity:
         limits.append(_affinity(pod, rooms, all_groups))
     if pod.exclusive_claims:
-        limits.append(_one_pod(pod, rooms, all_groups))
+        # One pod in the whole cluster can use such a claim (ReadWriteOncePod).
+        running = chain.from_iterable(group.running for group in all_groups)
+        is_used = any(pod.exclusive_claims & holder.exclusive_claims for holder in running)
+        size = 0 if is_used else min(1, _all_of(rooms).most)
+        limits.append(Capacity(size, size, "volume-access"))
     if not limits:
         return _all_of(rooms)
     lowest = min(limits, key=lambda limit: limit.most)
@@ -71,16 +76,6 @@ def is_repelled(pod: PodClass, group: NodeGroup, all_groups: Iterable[NodeGroup]
     return False
 
 
-def _one_pod(pod: PodClass, rooms: _Rooms, all_groups: Iterable[NodeGroup]) -> Capacity:
-    """Return the limit of claims that one pod in the whole cluster can use (ReadWriteOncePod)."""
-    for group in all_groups:
-        for running in group.running:
-            if pod.exclusive_claims & running.exclusive_claims:
-                return Capacity(0, 0, "volume-access")
-    size = min(1, _all_of(rooms).most)
-    return Capacity(size, size, "volume-access")
-
-
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
     """Return the limit of anti-affinity: one pod in each topology domain."""
     outside = 0
@@ -96,8 +91,12 @@ def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
 
 
 def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> Capacity:
-    """Return the limit of affinity."""
-    attracting = [group for group in all_groups if _attracts(pod, group)]
+    keys = [term.key for term in pod.affinity]
+    attracting: list[NodeGroup] = []
+    for group in all_groups:
+        has_domain = any(key == HOSTNAME or group.node.domain(key) is not None for key in keys)
+        if has_domain and any(map(pod.has_affinity_to, group.running)):
+            attracting.append(group)
     if attracting:
         allowed: list[tuple[NodeGroup, int]] = []
         for group, room in rooms:
@@ -108,16 +107,15 @@ def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> 
     # match it themselves: all go to the domain of the first one.
     if not pod.has_affinity_to(pod):
         return Capacity(0, 0, "pod-affinity")
-    sizes = _domain_sizes([term.key for term in pod.affinity], rooms)
-    return Capacity(min(sizes, default=0), max(sizes, default=0), "pod-affinity")
-
-
-def _attracts(pod: PodClass, group: NodeGroup) -> bool:
-    """Return whether a pod runs on a group that all of a pod's affinity is about."""
-    for term in pod.affinity:
-        if term.key == HOSTNAME or group.node.domain(term.key) is not None:
-            return any(map(pod.has_affinity_to, group.running))
-    return False
+    # A domain has the same values of all keys. It is one node if one of them is the host name.
+    sizes: dict[tuple[object, ...], int] = {}
+    for group, room in rooms:
+        domain = tuple(group if key == HOSTNAME else group.node.domain(key) for key in keys)
+        if room and None not in domain:
+            nodes = 1 if HOSTNAME in keys else group.count
+            sizes[domain] = sizes.get(domain, 0) + room * nodes
+    least = min(sizes.values(), default=0)
+    return Capacity(least, max(sizes.values(), default=0), "pod-affinity")
 
 
 def _shares_domains(pod: PodClass, group: NodeGroup, attracting: Sequence[NodeGroup]) -> bool:
@@ -126,18 +124,6 @@ def _shares_domains(pod: PodClass, group: NodeGroup, attracting: Sequence[NodeGr
         if not any(_same_domain(term.key, group, attractor) for attractor in attracting):
             return False
     return True
-
-
-def _domain_sizes(keys: Sequence[str], rooms: _Rooms) -> Iterable[int]:
-    """Return how many pods each domain takes; a domain has the same values of all keys."""
-    sizes: dict[tuple[object, ...], int] = {}
-    for group, room in rooms:
-        domain = tuple(group if key == HOSTNAME else group.node.domain(key) for key in keys)
-        if room and None not in domain:
-            # Each node of a group is a domain of its own if one of the keys is the host name.
-            nodes = 1 if HOSTNAME in keys else group.count
-            sizes[domain] = sizes.get(domain, 0) + room * nodes
-    return sizes.values()
 
 
 def _same_domain(key: str, first: NodeGroup, second: NodeGroup) -> bool:

@@ -68,7 +68,10 @@ def _joined(sets: list[list[Demand]], interacting: Sequence[Demand]) -> list[lis
     # Without the index, thousands of workloads with affinity are compared with all others.
     joined_to = {number: number for number in range(len(sets))}
     for demand in interacting:
-        keys = list(_index_keys(demand.pod))
+        # All pods that this one may interact with have one of these keys in the index.
+        rules = (*demand.pod.affinity, *demand.pod.anti_affinity, *demand.pod.spread)
+        keys = [required_label(rule.selector) for rule in rules]
+        keys += demand.pod.exclusive_claims
         for key in [_ANY_POD] if _ANY_POD in keys else keys:
             for candidate in index[key]:
                 number = joined_to[set_of[demand]]
@@ -81,13 +84,6 @@ def _joined(sets: list[list[Demand]], interacting: Sequence[Demand]) -> list[lis
     for members, number in zip(sets, joined_to.values(), strict=True):
         joined.setdefault(number, []).extend(members)
     return list(joined.values())
-
-
-def _index_keys(pod: PodClass) -> Iterable[Hashable]:
-    """Yield the keys under which ``_joined`` finds all pods that a pod may interact with."""
-    for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread):
-        yield required_label(rule.selector)
-    yield from pod.exclusive_claims
 
 
 def label_keys(labels: Manifest) -> Iterable[Hashable]:
@@ -257,11 +253,9 @@ def _is_undisturbed(daemon: Demand, group: NodeGroup, demands: Sequence[Demand])
             continue
         if competing.pod.excludes_on_node(daemon.pod):
             return False
-        take(
-            free,
-            competing.pod,
-            1 if competing.everywhere else min(competing.count, group.room(competing.pod)),
-        )
+        is_daemon = competing.everywhere
+        count = 1 if is_daemon else min(competing.count, group.room(competing.pod))
+        take(free, competing.pod, count)
     return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
 
 
@@ -338,7 +332,12 @@ class _Shares:
         """
         if not node_groups:
             return False
-        load = self._load_on(frozenset(node_groups))
+        nodes = frozenset(node_groups)
+        if (load := self._loads_on.get(nodes)) is None:
+            load = self._loads_on[nodes] = _Load()
+            for accepting, accepted in self._loads.items():
+                if not accepting.isdisjoint(nodes):
+                    load.add(accepted)
         number_of_others = load.count - 1
         if number_of_others * _WHOLE_NODE < _size(node_groups):
             return True  # some node stays without another pod
@@ -349,15 +348,6 @@ class _Shares:
             least_free = min(group.free.get(name, 0) for group in node_groups)
             filled += _share(load.requests.get(name, 0), least_free, request)
         return filled < _size(node_groups)
-
-    def _load_on(self, node_groups: frozenset[NodeGroup]) -> _Load:
-        load = self._loads_on.get(node_groups)
-        if load is None:
-            load = self._loads_on[node_groups] = _Load()
-            for accepting, accepted in self._loads.items():
-                if not accepting.isdisjoint(node_groups):
-                    load.add(accepted)
-        return load
 
     def _filled_by_others(self, node_groups: Sequence[NodeGroup], demand: Demand) -> int:
         """Return the shares of some nodes that the other pods fill at most, as a pod sees it."""

@@ -70,7 +70,6 @@ def placeable_nodes(demand: Demand, node_groups: Sequence[NodeGroup]) -> list[No
 
 
 def _differing_nodes(group: NodeGroup, pods: int) -> int:
-    """Return how many nodes of a group may differ."""
     # With more nodes than pods, one represents all that stay empty.
     return group.count if group.running else min(group.count, pods + 1)
 
@@ -243,7 +242,6 @@ class _SearchSpace:
         return False
 
     def _with_pod(self, state: _State, node: _Node, index: int) -> _State:
-        """Return a state with one more pod on a node."""
         grown = list(_with_load(state, node, with_added(state[node.index], index, 1)))
         # The loads of alike nodes are sorted: states that differ only in which of them carries what
         # are equal then.
@@ -324,7 +322,6 @@ class _DomainRules:
         return True
 
     def _shares_domain(self, key: str, classes: Sequence[int], node: _Node, state: _State) -> bool:
-        """Return whether a pod of some classes is in a node's topology domain."""
         domain = node.domain(key)
         if domain is None or not spend(len(self._space.nodes)):
             return False

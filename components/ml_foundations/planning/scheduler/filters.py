@@ -5,7 +5,7 @@ and shared GPUs, which nodes refuse themselves. The modules that place pods deci
 resources and about the effects of other pods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ml_foundations.kubernetes import labels
@@ -24,25 +24,20 @@ _Unmet = tuple[Manifest, Mapping[str, Any], bool]
 
 def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     """Return why nodes of a class refuse pods, without the rules that the pods ignore."""
-    reasons = _refusals(pod, node)
-    if not pod.ignored:
-        return reasons
-    return [refusal for refusal in reasons if refusal.rule not in pod.ignored]
-
-
-def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
+    reasons: list[Refusal] = []
     if lacking := sorted(node.lacks & pod.requests.keys()):
-        return [Refusal("resources", "", f"it has no {name}") for name in lacking]
-    if node.made_by:
-        return [_made_or_not(pod, node)]
-    if node.unknown:
-        doubts: list[Refusal] = []
+        reasons += [Refusal("resources", "", f"it has no {name}") for name in lacking]
+    elif node.made_by:
+        reasons.append(_made_or_not(pod, node))
+    elif node.unknown:
         for fact in node.unknown:
             message = f"its {fact.name} is not known yet"
-            doubts.append(doubt("unknown-value", "", message)._replace(cause=fact.cause))
-        return doubts
-    reasons = [*spec_refusals(pod.spec, node), *_shared_gpus(pod, node)]
-    return [*reasons, *pod.volume_refusals(node)] if pod.volume_refusals else reasons
+            reasons.append(doubt("unknown-value", "", message)._replace(cause=fact.cause))
+    else:
+        reasons += [*spec_refusals(pod.spec, node), *_shared_gpus(pod, node)]
+        if pod.volume_refusals:
+            reasons += pod.volume_refusals(node)
+    return [refusal for refusal in reasons if refusal.rule not in pod.ignored]
 
 
 def _made_or_not(pod: PodClass, node: NodeClass) -> Refusal:
@@ -73,38 +68,27 @@ def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
 
 def spec_refusals(spec: Manifest, node: NodeClass) -> list[Refusal]:
     """Return why nodes refuse pods by the nodes' names, labels and taints."""
-    return [
-        *_node_name(spec, node),
-        *_cordon(spec, node),
-        *_node_selector(spec, node),
-        *_node_affinity(spec, node),
-        *_taints(spec, node),
-    ]
-
-
-def _node_name(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
+    reasons: list[Refusal] = []
     requested = spec.get("nodeName")
     name = name_of(node.manifest)
     if requested and name is UNKNOWN:
         message = f"the node {requested} may be one of this pool"
-        yield Refusal("node-name", "nodeName", message, certain=False)
+        reasons.append(Refusal("node-name", "nodeName", message, certain=False))
     elif requested and requested != name:
-        yield Refusal("node-name", "nodeName", f"the pod names the node {requested}")
-
-
-def _cordon(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    if not section(node.manifest, "spec").get("unschedulable"):
-        return
-    if untolerated_taints(items(spec, "tolerations"), [labels.UNSCHEDULABLE_TAINT]):
-        yield Refusal("node-unschedulable", "tolerations", "the node is cordoned (unschedulable)")
-
-
-def _node_selector(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
+        message = f"the pod names the node {requested}"
+        reasons.append(Refusal("node-name", "nodeName", message))
+    is_cordoned = section(node.manifest, "spec").get("unschedulable")
+    tolerations = items(spec, "tolerations")
+    if is_cordoned and untolerated_taints(tolerations, [labels.UNSCHEDULABLE_TAINT]):
+        message = "the node is cordoned (unschedulable)"
+        reasons.append(Refusal("node-unschedulable", "tolerations", message))
     for key, value in section(spec, "nodeSelector").items():
         if (actual := node.labels.get(key)) != value:
             message = f"node selector {key}={value}: the node has {_shown(node.labels, key)}"
+            path = f"nodeSelector.{key}"
             is_known = actual is not UNKNOWN
-            yield Refusal("node-selector", f"nodeSelector.{key}", message, certain=is_known)
+            reasons.append(Refusal("node-selector", path, message, certain=is_known))
+    return [*reasons, *_node_affinity(spec, node), *_taints(tolerations, node)]
 
 
 def _node_affinity(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
@@ -144,8 +128,7 @@ def _shown(values_of_node: Mapping[str, Any], key: str) -> str:
     return f"{key}={values_of_node[key]}" if key in values_of_node else f"no {key}"
 
 
-def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    tolerations = items(spec, "tolerations")
+def _taints(tolerations: Sequence[Manifest], node: NodeClass) -> Iterable[Refusal]:
     for taint in untolerated_taints(tolerations, node.declared_taints):
         message = f"untolerated taint {described_taint(taint)}"
         yield Refusal("taint", "tolerations", message, certain=node.keeps(taint))

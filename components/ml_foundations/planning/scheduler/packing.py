@@ -10,13 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from ml_foundations.planning.model.node_groups import (
-    HOSTNAME,
-    Demand,
-    NodeGroup,
-    PodClass,
-    take,
-)
+from ml_foundations.planning.model.node_groups import HOSTNAME, Demand, NodeGroup, PodClass, take
 from ml_foundations.planning.scheduler.budget import spend
 from ml_foundations.planning.scheduler.exhaustive_search import SearchResult, is_within, with_added
 
@@ -45,7 +39,9 @@ def arrangements(demands: Sequence[Demand]) -> SearchResult | None:
     """
     node_groups: dict[NodeGroup, None] = {}
     for demand in demands:
-        if not _is_local(demand.pod):
+        pod = demand.pod
+        has_wider_domains = any(term.key != HOSTNAME for term in pod.anti_affinity)
+        if has_wider_domains or pod.affinity or pod.spread or pod.exclusive_claims:
             return None
         node_groups.update(dict.fromkeys(demand.node_groups))
     counts = tuple(demand.count for demand in demands)
@@ -56,13 +52,6 @@ def arrangements(demands: Sequence[Demand]) -> SearchResult | None:
     except _TooManyError:
         return None
     return SearchResult(complete=counts in fullest, stuck=is_stuck)
-
-
-def _is_local(pod: PodClass) -> bool:
-    """Return whether only the node itself decides about a pod."""
-    if pod.affinity or pod.spread or pod.exclusive_claims:
-        return False
-    return all(term.key == HOSTNAME for term in pod.anti_affinity)
 
 
 class _NodeLoads:

@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 
 from ml_foundations.kubernetes.objects import Manifest
-from ml_foundations.planning.model.node_groups import (
-    Demand,
-    NodeGroup,
-    PodClass,
-    carrying,
-    pod_of,
-)
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass, carrying, pod_of
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.scheduler.exhaustive_search import placeable_nodes

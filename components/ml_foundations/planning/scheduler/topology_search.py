@@ -105,12 +105,8 @@ class _Search:
         self.slice_level = levels.index(of_slices)
         if self.requested > self.slice_level:
             return f"podset slice topology {of_slices} is above the podset topology {level}"
-        return self._inner_layers()
-
-    def _inner_layers(self) -> str:
         size = self.size
         depth = self.slice_level
-        levels = self.topology.levels
         for layer in self.layers[1:]:
             if layer.level not in levels:
                 return f"no requested topology level for additional slice layer: {layer.level}"
@@ -309,7 +305,14 @@ class _Search:
     def _not_fitting(self, depth: int, fitting: int, needed: int) -> str:
         name = f'topology "{self.topology.name}"'
         if self.inner_sizes:
-            message = f"{name} doesn't allow to fit{self._layers_fitting(depth)}"
+            # The slices of each layer that fit in the domain with most slices.
+            best = min(self.topology.at(depth), key=lambda domain: (-domain.slices, domain.values))
+            message = f"{name} doesn't allow to fit"
+            for layer in self.layers:
+                target = self.topology.levels.index(layer.level)
+                in_layer = _slices_below(best, target - depth, layer.size)
+                of_layer = self.workers.count // layer.size
+                message += f"; {in_layer}/{of_layer} slice(s) fit on level {layer.level}"
         elif fitting == 0:
             message = f"{name} doesn't allow to fit any of {needed} {self._unit}"
         else:
@@ -322,17 +325,6 @@ class _Search:
     @property
     def _unit(self) -> str:
         return "pod(s)" if self.size == 1 else "slice(s)"
-
-    def _layers_fitting(self, depth: int) -> str:
-        """Return how many slices of each layer fit in the domain with most slices."""
-        best = min(self.topology.at(depth), key=lambda domain: (-domain.slices, domain.values))
-        parts: list[str] = []
-        for layer in self.layers:
-            target = self.topology.levels.index(layer.level)
-            fitting = _slices_below(best, target - depth, layer.size)
-            needed = self.workers.count // layer.size
-            parts.append(f"; {fitting}/{needed} slice(s) fit on level {layer.level}")
-        return "".join(parts)
 
 
 def _slices_below(domain: Domain, levels: int, size: int) -> int:

@@ -1,15 +1,12 @@
 """Warnings about workloads that run, but not as expected, such as over slow networks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 from ml_foundations.catalog.fabric_pods import FABRIC_DAEMON
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import (
-    annotations_of,
-    items,
-    section,
-)
+from ml_foundations.kubernetes.objects import annotations_of, items, section
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
@@ -30,29 +27,43 @@ _NODE_DNS = ("ClusterFirst", "Default")
 """The policies with which a pod on the host network uses the node's DNS."""
 
 
+class _Candidates(NamedTuple):
+    """A pod set, and the nodes that accept its pods and have their devices."""
+
+    pod_set: PodSet
+    pod: PodClass
+    nodes: Sequence[NodeClass]
+
+
 def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
     """Yield warnings for the owner of a workload, whether it fits or not."""
     workload = admitted.workload
+    candidates: list[_Candidates] = []
+    for pod_set, pod in admitted.pod_sets:
+        able = [group.node for group in cluster.large_enough(pod)]
+        candidates.append(_Candidates(pod_set, pod, able))
     if workload.is_finite and workload.all_at_once:
-        yield from _slow_networks(cluster, admitted)
-        yield from _fleeting_nodes(cluster, admitted)
+        yield from _slow_networks(candidates)
+        yield from _fleeting_nodes(workload, candidates)
         yield from _unresolved_names(admitted)
-    for pod_set, _ in admitted.pod_sets if workload.is_finite else ():
-        yield from _endless_daemons(pod_set)
     if workload.is_finite:
-        sets = [(pods, pod, _nodes_for(cluster, pod)) for pods, pod in admitted.pod_sets]
-        yield from long_runs(workload, sets)
+        for pod_set, _ in admitted.pod_sets:
+            yield from _endless_daemons(pod_set)
+        yield from long_runs(workload, candidates)
     for pod_set, pod in admitted.pod_sets:
         yield from shared_memory_above_limit(pod_set, pod.spec)
         yield from gpus_with_defaults(pod_set, pod.spec)
-    for pod_set, pod in admitted.pod_sets if cluster.is_gke else ():
-        yield from _beyond_spot_grace(cluster, pod_set, pod)
-        nodes = _nodes_for(cluster, pod)
+    for pod_set, pod, nodes in candidates if cluster.is_gke else ():
+        yield from _beyond_spot_grace(pod_set, nodes)
         yield from injected_advice(cluster, workload.namespace, pod_set, pod, nodes)
         yield from driver_not_found(pod_set, nodes)
         if pod.spec.get("hostNetwork"):
             yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
-        if _lacks_ipc(cluster, pod_set, pod):
+        spec = section(pod_set.template, "spec")
+        shares_by_mps = any(node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for node in nodes)
+        if pod.most_gpus and shares_by_mps and not spec.get("hostIPC"):
+            # See GKE, "Share GPUs with multiple workloads using NVIDIA MPS", and
+            # NVIDIA/k8s-device-plugin issue 843.
             reached = "which pods reach by the node's IPC: without it CUDA does not start"
             allowed = "(host_ipc of our workloads; the namespace must allow privileged pods)"
             remedy = f"Set hostIPC {allowed}, or share by TIME_SHARING."
@@ -67,27 +78,6 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
     yield from competing(scalers)
     for scaler in scalers:
         yield from unmeasured(admitted, scaler)
-
-
-def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
-    """Return whether pods may share a GPU by MPS and do not use the node's IPC."""
-    # See GKE, "Share GPUs with multiple workloads using NVIDIA MPS", and NVIDIA/k8s-device-plugin
-    # issue 843.
-    if not pod.most_gpus or section(pod_set.template, "spec").get("hostIPC"):
-        return False
-    nodes = _nodes_for(cluster, pod)
-    return any(node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for node in nodes)
-
-
-def _nodes_for(cluster: Cluster, pod: PodClass) -> list[NodeClass]:
-    """Return the nodes that accept a pod and have its devices, such as GPUs."""
-    nodes = [group.node for group in cluster.accepting(pod)]
-    return [node for node in nodes if node.unknown or _has_devices(node, pod)]
-
-
-def _has_devices(node: NodeClass, pod: PodClass) -> bool:
-    devices = [(name, amount) for name, amount in pod.requests.items() if "/" in name]
-    return all(node.allocatable.get(name, 0) >= amount for name, amount in devices)
 
 
 def _is_cut_off(cluster: Cluster, workload: Workload, pods: PodSet) -> bool:
@@ -112,16 +102,16 @@ def _endless_daemons(pods: PodSet) -> Iterator[Refusal]:
             yield Refusal("endless-daemon", f"{pods.path}.containers[{index}]", message, remedy)
 
 
-def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
+def _slow_networks(candidates: Iterable[_Candidates]) -> Iterator[Refusal]:
     """Yield pods of one training without interfaces in the networks between GPUs."""
-    for pod_set, pod in admitted.pod_sets:
+    for pod_set, pod, nodes in candidates:
         annotations = annotations_of(pod_set.template)
         spec = section(pod_set.template, "spec")
         # On the network of the node, pods have all its interfaces.
         has_interfaces = labels.GKE_INTERFACES in annotations or spec.get("hostNetwork")
         if pod_set.count < 2 or has_interfaces or spec.get("resourceClaims"):
             continue
-        known = filter(None, map(machine_of, _nodes_for(cluster, pod)))
+        known = filter(None, map(machine_of, nodes))
         machines = {machine.name: machine for machine in known}
         requested = gpus(pod.requests)
         for _, machine in sorted(machines.items()):
@@ -160,12 +150,11 @@ def _unresolved_names(admitted: AdmittedWorkload) -> Iterator[Refusal]:
             yield Refusal("peer-names", f"{pod_set.path}.dnsPolicy", message, remedy)
 
 
-def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
+def _fleeting_nodes(workload: Workload, candidates: Iterable[_Candidates]) -> Iterator[Refusal]:
     """Yield pods that run at once on nodes that come one by one (flex-start) or go (Spot)."""
     # For flex-start, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start
     # with queued provisioning").
-    for pod_set, pod in admitted.pod_sets:
-        nodes = _nodes_for(cluster, pod)
+    for pod_set, pod, nodes in candidates:
         if pod_set.count < 2 or not nodes or any(map(comes_on_request, nodes)):
             continue
         # With one node that stays or comes at once, the scheduler may put the pods there.
@@ -178,7 +167,7 @@ def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Re
             yield Refusal("one-by-one", pod_set.path, f"{at_once}, and {waste}", remedy)
         if labels.GKE_SPOT in shared:
             stop = "on Spot VMs alone: one that Google takes back stops all of them"
-            stop += _lost_work(admitted.workload, pod_set.count, pod, nodes[0])
+            stop += _lost_work(workload, pod_set.count, pod, nodes[0])
             remedy = "Keep checkpoints and have all pods restarted, or take nodes that stay."
             yield Refusal("gang-on-spot", pod_set.path, f"{at_once}, {stop}", remedy)
 
@@ -196,10 +185,10 @@ def _lost_work(workload: Workload, count: int, pod: PodClass, node: NodeClass) -
     return f". Each time they lose at most {seconds} s of {number(held, 'GPU')}{cost}"
 
 
-def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
+def _beyond_spot_grace(pod_set: PodSet, nodes: Iterable[NodeClass]) -> Iterator[Refusal]:
     """Yield the times that pods need to end, if they may run on Spot nodes that leave less."""
     graces: list[int] = []
-    for node in _nodes_for(cluster, pod):
+    for node in nodes:
         if node.labels.get(labels.GKE_SPOT) == "true":
             graces.append(node.shutdown_grace)
     if not graces:

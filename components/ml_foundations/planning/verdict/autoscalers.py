@@ -83,10 +83,18 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
             if name.startswith(labels.GKE_METRIC):
                 problem = _not_by_gke(cluster, scaler, name, gke)
                 has_adapter = False
-            elif has_adapter:
-                problem = _not_by_googles(adapters[_BY_ADAPTER[type_]], name)
-            else:
+            elif not has_adapter:
                 problem = _NO_ADAPTER
+            elif adapters[_BY_ADAPTER[type_]] == METRICS_ADAPTER and "|" not in name:
+                # See GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter,
+                # provider.go.
+                problem = (
+                    f"which Google's adapter looks up as custom.googleapis.com/{name}",
+                    f"Write prometheus.googleapis.com|{name}|gauge, if Managed Service for "
+                    "Prometheus collects it.",
+                )
+            else:
+                problem = None
             if problem:
                 path = f"spec.metrics.{type_.lower()}.metric.name"
                 why, remedy = problem
@@ -106,16 +114,6 @@ def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Mani
     for metric in filter(is_mapping, listed):
         if (type_ := str(metric.get("type"))) in types:
             yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
-
-
-def _not_by_googles(adapter: Any, name: str) -> tuple[str, str] | None:
-    """Return why Google's adapter may not serve a metric, and the remedy; None if it may."""
-    # See GoogleCloudPlatform/k8s-stackdriver, custom-metrics-stackdriver-adapter, provider.go.
-    if adapter != METRICS_ADAPTER or "|" in name:
-        return None
-    message = f"which Google's adapter looks up as custom.googleapis.com/{name}"
-    whole = f"prometheus.googleapis.com|{name}|gauge"
-    return message, f"Write {whole}, if Managed Service for Prometheus collects it."
 
 
 def _not_by_gke(

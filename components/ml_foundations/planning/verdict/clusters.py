@@ -11,7 +11,6 @@ from ml_foundations.planning.input.clusters import Declared, clusters_of
 from ml_foundations.planning.input.program import Resource, is_judged, nodes_of
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import of_type
-from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.rules.rule import Rule
 from ml_foundations.planning.verdict.cost import Cost, PoolCost, platform_cost
 from ml_foundations.planning.verdict.program import judge_program
@@ -74,23 +73,17 @@ _resource_of = attrgetter("resource")
 def _in_cluster(title: str, verdicts: Verdicts) -> Verdicts:
     """Return the verdicts with the cluster in the names of workloads, objects and pieces."""
 
-    def marked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        return tuple(replace(item, cluster=title) for item in findings)
-
     def of_cluster(pieces: Iterable[PoolCost]) -> tuple[PoolCost, ...]:
         return tuple(replace(piece, name=f"{piece.name} in {title}") for piece in pieces)
 
+    marked = verdicts.with_findings(lambda finding: replace(finding, cluster=title))
     workloads: list[WorkloadVerdict] = []
-    for item in verdicts.workloads:
-        workload = replace(item.workload, cluster=title)
-        reasons = marked(item.reasons)
-        warnings = marked(item.warnings)
-        workloads.append(replace(item, workload=workload, reasons=reasons, warnings=warnings))
+    for item in marked.workloads:
+        workloads.append(replace(item, workload=replace(item.workload, cluster=title)))
     cost = verdicts.cost
     return replace(
-        verdicts,
+        marked,
         workloads=tuple(workloads),
-        reasons=marked(verdicts.reasons),
         cost=replace(
             cost,
             pools=of_cluster(cost.pools),

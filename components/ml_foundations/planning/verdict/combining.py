@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
 from operator import methodcaller
-from typing import NamedTuple
 
-from ml_foundations.kubernetes.quantities import total
+from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.quotas import Quota
@@ -26,7 +25,7 @@ from ml_foundations.planning.model.decisions import (
     Competition,
     Outcome,
     QueueUsage,
-    QuotaExceeded,
+    Reason,
     Verdict,
     needed_claims,
 )
@@ -40,6 +39,7 @@ from ml_foundations.planning.verdict.explain import without_accepted
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.report import SHOWN
 
+_Workloads = list[AdmittedWorkload]
 _MOST_ASSIGNMENTS = 64
 """Assignments of flavors to workloads that are all tried."""
 _MOST_GANGS = 64
@@ -61,93 +61,79 @@ def judge_all_together(
         unplaced: Workloads without nodes that the user accepts. They do not compete.
     """
     cluster = fitting.cluster
-    outcome = without_accepted(_each_alone(workloads), cluster.ignored)
-    if outcome.verdict is Verdict.CANNOT_FIT:
-        return outcome  # if one alone cannot fit, the rest cannot change that
-    nodes = _Nodes(fitting, workloads, unplaced)
-    for shared in (
-        _quotas(cluster, admission, workloads),
-        _queues(cluster, workloads),
-        _claims(cluster, workloads),
-        nodes.outcome(),
-        _other_flavors(nodes),
-    ):
-        outcome += without_accepted(shared, cluster.ignored)
-    return outcome
-
-
-class _ByTurns(NamedTuple):
-    """Workloads by whether they keep what they use."""
-
-    staying: list[AdmittedWorkload]
-    jobs: list[AdmittedWorkload]
-    """Jobs whose pods may take turns."""
-
-
-def _by_turns(workloads: Iterable[AdmittedWorkload]) -> _ByTurns:
-    by_turns = _ByTurns([], [])
-    for admitted in workloads:
-        (by_turns.jobs if admitted.workload.takes_turns else by_turns.staying).append(admitted)
-    return by_turns
-
-
-class _ByEnd(NamedTuple):
-    """Workloads that do not make room for others on the way, by whether they end."""
-
-    lasting: list[AdmittedWorkload]
-    gangs: list[AdmittedWorkload]
-    """Gangs that end: at worst, one gang waits until another gang has ended."""
-
-
-def _by_end(workloads: Iterable[AdmittedWorkload]) -> _ByEnd:
-    by_end = _ByEnd([], [])
-    for admitted in workloads:
-        if not admitted.workload.may_make_room:
-            (by_end.gangs if admitted.workload.is_finite else by_end.lasting).append(admitted)
-    return by_end
-
-
-def _each_alone(workloads: Sequence[AdmittedWorkload]) -> Outcome:
-    """Return the workloads that do not fit alone as reasons."""
-    outcome = NOTHING_DECIDED
+    alone = NOTHING_DECIDED
     for admitted in workloads:
         verdict = admitted.verdict or Verdict.UNDETERMINED
         if verdict is not Verdict.FITS:
             name = str(admitted.workload)
             message = f"{name} {SHOWN[verdict]}"
             reason = Refusal("workload", "", message, "See its own reasons.", object=name)
-            outcome += Outcome.of(verdict, reason)
+            alone += Outcome.of(verdict, reason)
+    outcome = without_accepted(alone, cluster.ignored)
+    if outcome.verdict is Verdict.CANNOT_FIT:
+        return outcome  # if one alone cannot fit, the rest cannot change that
+    nodes = _Nodes(fitting, workloads, unplaced)
+    shared = _quotas(cluster, admission, workloads) + _queues(cluster, workloads)
+    shared += _claims(cluster, workloads) + nodes.outcome()
+    outcome += without_accepted(shared, cluster.ignored)
+    # What does not fit in the first flavors is reported with its own reasons.
+    if not outcome.may_not_fit:
+        outcome += without_accepted(_other_flavors(nodes), cluster.ignored)
     return outcome
+
+
+def _by_turns(workloads: Iterable[AdmittedWorkload]) -> tuple[_Workloads, _Workloads]:
+    """Return the workloads that keep what they use, and the Jobs whose pods may take turns."""
+    staying: _Workloads = []
+    jobs: _Workloads = []
+    for admitted in workloads:
+        (jobs if admitted.workload.takes_turns else staying).append(admitted)
+    return staying, jobs
+
+
+def _by_end(workloads: Sequence[AdmittedWorkload]) -> tuple[_Workloads, _Workloads]:
+    """Return the workloads that never end, and the gangs that end: these need all pods at once.
+
+    At worst, one gang waits until another has ended. Workloads whose pods may end one by one are
+    in neither list.
+    """
+    lasting = [admitted for admitted in workloads if not admitted.workload.ends]
+    ending = [admitted for admitted in workloads if admitted.workload.is_finite]
+    return lasting, [admitted for admitted in ending if not admitted.workload.may_make_room]
+
+
+def _if_any(verdict: Verdict, reasons: Iterable[Reason]) -> Outcome:
+    """Return a verdict with its reasons; without reasons, nothing is decided."""
+    reasons = list(reasons)
+    return Outcome.of(verdict, *reasons) if reasons else NOTHING_DECIDED
 
 
 def _claims(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
     """Return whether free volumes are left for all claims."""
     counted = [admitted for admitted in workloads if admitted.workload.kind != "DaemonSet"]
-    at_once = needed_claims(_by_turns(counted).staying)
-    if certain := [*cluster.volumes.shortage(at_once)]:
-        return Outcome.of(Verdict.CANNOT_FIT, *certain)
-    in_all = [*cluster.volumes.shortage(needed_claims(counted, in_all=True))]
-    return Outcome.of(Verdict.UNDETERMINED, *in_all) if in_all else NOTHING_DECIDED
+    staying, _ = _by_turns(counted)
+    certain = _if_any(Verdict.CANNOT_FIT, cluster.volumes.shortage(needed_claims(staying)))
+    if certain.reasons:
+        return certain
+    in_all = needed_claims(counted, in_all=True)
+    return _if_any(Verdict.UNDETERMINED, cluster.volumes.shortage(in_all))
 
 
 def _queues(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
     """Return whether queues admit all workloads.
 
-    What stays keeps its share of a queue. A Job that needs more than the rest may wait forever.
+    What stays keeps its share of a queue. A Job that needs more than the rest may wait forever;
+    next to Jobs only, it gets its share in turn.
     """
-    queued: list[AdmittedWorkload] = []
-    for admitted in workloads:
-        if admitted.verdict is Verdict.FITS and admitted.queue_usage:
-            queued.append(admitted)
-    staying, jobs = _by_turns(queued)
+    fitting = [admitted for admitted in workloads if admitted.verdict is Verdict.FITS]
+    staying, jobs = _by_turns(fitting)
     used = _queue_usage(staying)
     refused = list(cluster.queues.refusals(used))
     if used:
-        # Equivalent Jobs share one sequence: it is checked once.
-        for usage in unique(job.queue_usage for job in jobs):
+        # Equivalent Jobs share their usage, which is checked once.
+        for usage in unique(job.queue_usage for job in jobs if job.queue_usage):
             refused += cluster.queues.refusals([*used, *usage])
-    distinct = dict.fromkeys(refused)
-    return Outcome.of(Verdict.UNDETERMINED, *distinct) if distinct else NOTHING_DECIDED
+    return _if_any(Verdict.UNDETERMINED, dict.fromkeys(refused))
 
 
 def _queue_usage(workloads: Iterable[AdmittedWorkload]) -> list[QueueUsage]:
@@ -164,7 +150,7 @@ def _other_flavors(nodes: "_Nodes") -> Outcome:
     for admitted in nodes.workloads:
         is_unplaced = admitted in nodes.unplaced
         variants.append([admitted] if is_unplaced else admitted.in_each_flavor())
-    if max(map(len, variants), default=1) == 1:
+    if all(len(choices) == 1 for choices in variants):
         return NOTHING_DECIDED
     for assigned in _assignments(nodes.fitting.cluster, variants):
         if replace(nodes, workloads=assigned).outcome().may_not_fit:
@@ -177,17 +163,19 @@ def _assignments(
 ) -> Iterator[Sequence[AdmittedWorkload]]:
     """Yield the workloads with the flavors that the quotas let them get together.
 
-    If there are too many, yield one for each flavor, with all workloads that may get it. A flavor
-    with room for all of them has room for some of them.
+    If there are too many, yield one assignment for each flavor, in which every workload that may
+    get the flavor does. A flavor with room for all of them has room for some of them.
     """
     if prod(map(len, variants)) > _MOST_ASSIGNMENTS:
         for labels in cluster.queues.flavor_labels:
-            number_selecting = methodcaller("sets_selecting", labels)
-            yield [max(choices, key=number_selecting) for choices in variants]
+            # The choice in which most pod sets select these labels. If another flavor has them and
+            # more, that with the fewest labels is the choice of this flavor.
+            in_flavor = methodcaller("selection_of", labels)
+            yield [max(choices, key=in_flavor) for choices in variants]
         return
     for assigned in product(*variants):
-        usage = _queue_usage(_by_turns(assigned).staying)
-        if not any(cluster.queues.refusals(usage)):
+        staying, _ = _by_turns(assigned)
+        if not any(cluster.queues.refusals(_queue_usage(staying))):
             yield assigned
 
 
@@ -200,64 +188,72 @@ def _quotas(
         charged = [admitted for admitted in workloads if admitted.is_charged_in(namespace)]
         if "quota" in cluster.ignored:
             # The rule is accepted: a workload that exceeds a quota alone does not count.
-            charged = [admitted for admitted in charged if not _exceeds_any(quotas, admitted)]
+            for quota in quotas:
+                charged = [item for item in charged if not quota.exceeded(quota.charge([item]))]
         for quota in quotas:
             outcome += _quota(quota, charged)
     return outcome
 
 
-def _exceeds_any(quotas: Iterable[Quota], admitted: AdmittedWorkload) -> bool:
-    return any(quota.exceeded(quota.charge([admitted])) for quota in quotas)
-
-
 def _quota(quota: Quota, workloads: Sequence[AdmittedWorkload]) -> Outcome:
-    """Return what a quota decides about all workloads that it counts."""
+    """Return what a quota decides about all workloads that it counts.
+
+    Objects exist from the start, those of Jobs too; of the pods, only those of workloads that stay
+    are there at once. Each Job may then wait for what these leave.
+    """
     staying, jobs = _by_turns(workloads)
-    names = _names(staying)
+    named = _named(staying)
     objects = quota.objects_charges(staying)
-    outcome = _exceeded(*quota.crowded(objects.at_first))
-
-    # Jobs exist from the start, even if their pods take turns. What workloads that stay charge of
-    # the same resources moves into that sum: each resource is compared once.
+    outcome = _if_any(*quota.crowded(objects.at_first))
+    # Jobs themselves use resources that no pod uses, for example count/jobs.batch. For these, all
+    # workloads are compared with the quota, and for all other resources only those that stay.
     charge = total((*map(quota.pods_charge, staying), objects.at_first))
-    from_the_start = dict(quota.own_charge(jobs))
-    for resource in from_the_start:
-        from_the_start[resource] += charge.pop(resource, 0)
-    refused = quota.exceeded(from_the_start, _names(workloads))
-    outcome += _exceeded(Verdict.CANNOT_FIT, refused)
-
-    if exceeded := quota.exceeded(charge, names):
-        return outcome + _exceeded(_verdict_on_sum(quota, staying), exceeded)
+    of_jobs = quota.own_charge(jobs)
+    with_jobs = {name: amount + charge.get(name, 0) for name, amount in of_jobs.items()}
+    without_jobs = {name: amount for name, amount in charge.items() if name not in of_jobs}
+    refused = quota.exceeded(with_jobs, _named(workloads))
+    outcome += _if_any(Verdict.CANNOT_FIT, refused)
+    if exceeded := quota.exceeded(without_jobs, named):
+        # It is certain if they exceed the quota even next to one of their gangs only.
+        lasting, gangs = _by_end(staying)
+        lasting_charge = quota.charge(lasting)
+        charges = [total((lasting_charge, quota.charge([gang]))) for gang in gangs]
+        is_certain = any(map(quota.exceeded, [lasting_charge, *charges]))
+        verdict = Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED
+        return outcome + _if_any(verdict, exceeded)
     if not refused:
-        in_all = quota.objects_charges(workloads).in_all
-        contested = quota.exceeded(objects.with_other_claims, names)
-        contested = contested or quota.exceeded(in_all, _names(workloads), in_all=True)
-        outcome += _exceeded(Verdict.UNDETERMINED, contested)
+        # Declared claims that no workload mounts may come first.
+        contested = quota.exceeded(objects.with_other_claims, named)
+        if not contested:
+            # Pods that end leave objects behind, and later pods have claims.
+            in_all = quota.objects_charges(workloads).in_all
+            contested = quota.exceeded(in_all, _named(workloads), in_all=True)
+        outcome += _if_any(Verdict.UNDETERMINED, contested)
+    return outcome + _jobs_in_quota(quota, jobs, without_jobs, named)
 
-    at_once = quota.exceeded(total((charge, *map(quota.pods_charge, jobs))))
+
+def _jobs_in_quota(
+    quota: Quota,
+    jobs: Sequence[AdmittedWorkload],
+    staying_charge: Amounts,
+    staying: Sequence[Workload],
+) -> Outcome:
+    """Return which Jobs may wait, or wait too long, for what workloads that stay leave."""
+    outcome = NOTHING_DECIDED
+    if_none_waits = total((staying_charge, *map(quota.pods_charge, jobs)))
+    scarce = {exceeded.resource for exceeded in quota.exceeded(if_none_waits)}
     for job in jobs:
-        pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
-        waits = quota.exceeded(total((charge, pods)), [*names, job.workload])
-        outcome += _exceeded(Verdict.UNDETERMINED, waits)
-        if job.workload.deadline is not None and at_once:
+        # A Job whose pods may take turns starts with one of each set.
+        first_pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
+        waits = quota.exceeded(total((staying_charge, first_pods)), [*staying, job.workload])
+        outcome += _if_any(Verdict.UNDETERMINED, waits)
+        if job.workload.deadline is not None and scarce & first_pods.keys():
             outcome += Outcome.of(Verdict.UNDETERMINED, may_wait_too_long(job))
     return outcome
 
 
-def _verdict_on_sum(quota: Quota, staying: Iterable[AdmittedWorkload]) -> Verdict:
-    """Return whether workloads exceed a quota for certain: even next to one of their gangs only."""
-    lasting, gangs = _by_end(staying)
-    charge = quota.charge(lasting)
-    charges = [charge, *(total((charge, quota.charge([gang]))) for gang in gangs)]
-    return Verdict.CANNOT_FIT if any(map(quota.exceeded, charges)) else Verdict.UNDETERMINED
-
-
-def _exceeded(verdict: Verdict, reasons: Sequence[QuotaExceeded]) -> Outcome:
-    return Outcome.of(verdict, *reasons) if reasons else NOTHING_DECIDED
-
-
-def _names(workloads: Iterable[AdmittedWorkload]) -> list[Workload]:
-    """Return the workloads as messages name them."""
+def _named(workloads: Iterable[AdmittedWorkload]) -> list[Workload]:
+    """Return the workloads as a reason names them."""
     return [admitted.workload for admitted in workloads]
 
 
@@ -277,15 +273,18 @@ class _Nodes:
         demands = [demand for demand in demands if demand.node_groups]
         outcome = NOTHING_DECIDED
         for together in independent_sets(demands):
-            if len(together) > 1 or together[0].everywhere:
-                outcome += self._judge_staying(together)
+            if len(together) == 1 and not together[0].everywhere:
+                continue
+            verdict, shortfall = self.fitting.judge_joint(together, self._groups)
+            if verdict is Verdict.CANNOT_FIT:
+                verdict = self._verdict_if_some_end(together)
+            if verdict is not Verdict.FITS:
+                outcome += Outcome.of(verdict, Competition(together, shortfall))
         if demands:
             for job in jobs:
                 for phase in job.phases():
-                    outcome += self._judge_waiting(job, phase, demands, _names(staying))
-        if may_fail := [*failing(self.fitting, competing)]:
-            outcome += Outcome.of(Verdict.UNDETERMINED, *may_fail)
-        return outcome
+                    outcome += self._judge_waiting(job, phase, demands, staying)
+        return outcome + _if_any(Verdict.UNDETERMINED, failing(self.fitting, competing))
 
     @property
     def _groups(self) -> list[NodeGroup]:
@@ -293,20 +292,10 @@ class _Nodes:
 
     def _competes(self, admitted: AdmittedWorkload) -> bool:
         """Return whether a workload competes for nodes, as far as it is known."""
-        if not admitted.pod_sets or admitted.verdict is None or admitted.unknowns:
+        if not admitted.pod_sets or admitted.unknowns or admitted in self.unplaced:
             return False
         # Pods that name their node do not: its kubelet accepts them, or not.
-        name_nodes = all(pod.spec.get("nodeName") for _, pod in admitted.pod_sets)
-        return admitted not in self.unplaced and not name_nodes
-
-    def _judge_staying(self, demands: Sequence[Demand]) -> Outcome:
-        """Return whether competing pods fit together; pods that may end make room for others."""
-        verdict, shortfall = self.fitting.judge_together(demands, self._groups)
-        if verdict is Verdict.CANNOT_FIT:
-            verdict = self._verdict_if_some_end(demands)
-        if verdict is Verdict.FITS:
-            return NOTHING_DECIDED
-        return Outcome.of(verdict, Competition(demands, shortfall))
+        return not all(pod.spec.get("nodeName") for _, pod in admitted.pod_sets)
 
     def _verdict_if_some_end(self, demands: Sequence[Demand]) -> Verdict:
         """Return the verdict on pods that cannot fit together, if some of them may end.
@@ -317,19 +306,20 @@ class _Nodes:
         # The pods that they must be near may be among those that are not known.
         if near_others and any(admitted.unknowns for admitted in self.workloads):
             return Verdict.UNDETERMINED
+        competing = {demand.pod.name for demand in demands}
         lasting, gangs = _by_end(self.workloads)
-        names_lasting = {str(admitted.workload) for admitted in lasting}
-        names = {demand.pod.name for demand in demands}
-        names_ending = [str(gang.workload) for gang in gangs if str(gang.workload) in names]
-        # Without gangs, what lasts is judged alone: no workload has an empty name.
-        for ending in names_ending[:_MOST_GANGS] or [""]:
-            remaining_names = {*names_lasting, ending}
-            remaining = [demand for demand in demands if demand.pod.name in remaining_names]
-            # All of them together were judged by the caller.
+        lasting_names = {str(admitted.workload) for admitted in lasting}
+        gang_names = [str(gang.workload) for gang in gangs if str(gang.workload) in competing]
+        # Pods may be placed near a gang that ends, and stay when the next one comes.
+        if len(gang_names) > 1 and any(demand.pod.affinity for demand in demands):
+            return Verdict.UNDETERMINED
+        # More pods only make it harder: what lasts is tried alone only if there are no gangs.
+        trials = [{*lasting_names, gang} for gang in gang_names[:_MOST_GANGS]]
+        for names in trials or [lasting_names]:
+            remaining = [demand for demand in demands if demand.pod.name in names]
             if len(remaining) == len(demands):
-                return Verdict.CANNOT_FIT
-            joint = self.fitting.judge_together(remaining, self._groups)
-            if joint.verdict is Verdict.CANNOT_FIT:
+                return Verdict.CANNOT_FIT  # the caller has judged all of them together
+            if self.fitting.judge_joint(remaining, self._groups).verdict is Verdict.CANNOT_FIT:
                 return Verdict.CANNOT_FIT
         return Verdict.UNDETERMINED
 
@@ -338,7 +328,7 @@ class _Nodes:
         job: AdmittedWorkload,
         phase: Sequence[AdmittedPodSet],
         staying_demands: Sequence[Demand],
-        staying: Sequence[Workload],
+        staying: Sequence[AdmittedWorkload],
     ) -> Outcome:
         """Return whether a Job may wait for pods that stay; Jobs make room for each other."""
         demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], self._groups)
@@ -350,11 +340,11 @@ class _Nodes:
         for together in independent_sets([*staying_demands, *demands]):
             if len(together) == 1 or not any(demand in demands for demand in together):
                 continue
-            verdict, shortfall = self.fitting.judge_together(together, self._groups)
+            verdict, shortfall = self.fitting.judge_joint(together, self._groups)
             if verdict is not Verdict.FITS:
                 # Whichever comes first runs: a Job that ends makes room.
                 names = {demand.pod.name for demand in together}
-                rivals = [workload for workload in staying if str(workload) in names]
+                rivals = [workload for workload in _named(staying) if str(workload) in names]
                 waits = Competition(together, shortfall, job=job.workload, staying=rivals)
                 outcome += Outcome.of(Verdict.UNDETERMINED, waits)
         return outcome

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
 from ml_foundations.kubernetes import labels
@@ -14,12 +15,12 @@ from ml_foundations.kubernetes.objects import annotations_of, items
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.program import ADDRESSES, CLUSTER, NAT, Resource
-from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass
+from ml_foundations.planning.model.node_groups import Demand, NodeGroup
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.rules.findings import Finding, error, warning
-from ml_foundations.planning.verdict.gpu_limits import GpuLimits
+from ml_foundations.planning.verdict.gpu_limits import gpu_uses
 
 if TYPE_CHECKING:
     from ml_foundations.planning.api_server.cluster import Cluster
@@ -174,7 +175,15 @@ def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
         needed = () if node.unknown else (labels.INSTANCE_TYPE, labels.REGION)
         missing = next((label for label in needed if label not in node.labels), "")
         pools.append(PoolCost(node.name, price_of(node), node.fewest, node.count, missing))
-    storage = list(_boot_disks(nodes))
+    # The price of a machine excludes the disk that a node starts from.
+    storage: list[PoolCost] = []
+    for node in nodes:
+        gib = annotations_of(node.manifest).get(BOOT_DISK_GIB)
+        kind = node.labels.get(labels.GKE_BOOT_DISK)
+        if gib is not None and isinstance(kind, str):
+            name = f"boot disks of {node.name} ({gib} GiB of {kind})"
+            disk = {kind: whole_number(gib)}
+            storage.append(piece(name, _region_of([node]), disk, node.fewest, node.count))
     for volume in stored:
         storage.append(piece(str(volume), region, volume.billed, volume.number, volume.number))
     return Cost(tuple(pools), tuple(storage), region=region)
@@ -202,17 +211,6 @@ def piece(
         return PoolCost(name, None, fewest, most)
     marked = f"{name}, at the price of {STAND_IN}" if is_stand_in else name
     return PoolCost(marked, price, fewest, most)
-
-
-def _boot_disks(nodes: Iterable[NodeClass]) -> Iterator[PoolCost]:
-    """Yield the cost of the disks that nodes start from: the price of a machine excludes them."""
-    for node in nodes:
-        gib = annotations_of(node.manifest).get(BOOT_DISK_GIB)
-        kind = node.labels.get(labels.GKE_BOOT_DISK)
-        if gib is not None and isinstance(kind, str):
-            name = f"boot disks of {node.name} ({gib} GiB of {kind})"
-            disk = {kind: whole_number(gib)}
-            yield piece(name, _region_of([node]), disk, node.fewest, node.count)
 
 
 def price_of(node: NodeClass) -> Decimal | None:
@@ -335,17 +333,22 @@ class GpuCost:
         return f"{'at least ' if self.at_least else ''}{number(self.gpus, 'GPU')}"
 
 
+class _Offer(NamedTuple):
+    """The GPUs of a node group."""
+
+    group: NodeGroup
+    gpus: int
+    """The number on each node."""
+    price: Decimal | None
+    """The price of one per hour; None if it is not known."""
+
+
 class GpuPrices:
     """The prices of GPUs for pods: those of the cheapest nodes that accept them."""
 
     def __init__(self, cluster: Cluster, quotas: Mapping[str, Sequence[Quota]]) -> None:
-        """Take the nodes and queues of a cluster, and the ResourceQuotas of each namespace."""
         self._cluster = cluster
-        self._limits = GpuLimits(quotas, cluster.queues)
-
-    def of(self, workload: AdmittedWorkload, *, at_least: bool) -> GpuCost | None:
-        """Return the cost of a workload's GPUs; None without GPUs."""
-        return self._cost([workload], at_least=at_least)
+        self._quotas = quotas
 
     def of_teams(
         self, workloads: Iterable[AdmittedWorkload], foreign: Iterable[object]
@@ -359,11 +362,12 @@ class GpuPrices:
         for team, members in sorted(teams.items()):
             # Workloads of ``foreign`` kinds may have more pods than planning knows.
             is_open = any(member.workload in open_ended for member in members)
-            if cost := self._cost(members, at_least=is_open):
+            if cost := self.of(members, at_least=is_open):
                 costs[team] = cost
         return costs
 
-    def _cost(self, workloads: list[AdmittedWorkload], *, at_least: bool) -> GpuCost | None:
+    def of(self, workloads: list[AdmittedWorkload], *, at_least: bool) -> GpuCost | None:
+        """Return the cost of the GPUs of workloads; None without GPUs."""
         pod_sets = chain.from_iterable(admitted.pod_sets for admitted in workloads)
         if not any(gpus(pod.requests) for _, pod in pod_sets):
             return None
@@ -379,31 +383,32 @@ class GpuPrices:
     def _at_once(self, workloads: Iterable[AdmittedWorkload]) -> tuple[int, Decimal | None]:
         """Return how many GPUs workloads can use at once, and their price per hour."""
         # Each takes the cheapest ones that are left.
-        left = {
-            group: group.count * gpus(group.node.allocatable) for group in self._cluster.node_groups
-        }
+        left = {offer.group: offer.group.count * offer.gpus for offer in self._by_price}
         count = 0
         prices = list[Decimal | None]()
-        for use in self._limits.uses(workloads):
+        for use in gpu_uses(workloads, self._quotas, self._cluster.queues):
             missing = use.gpus
-            offers = self._offers(use.pod)
-            for price, group in offers:
-                taken = min(missing, left[group])
-                left[group] -= taken
+            cluster = self._cluster
+            able = set(cluster.large_enough(use.pod) or cluster.accepting(use.pod))
+            offers = [offer for offer in self._by_price if offer.group in able]
+            for offer in offers:
+                taken = min(missing, left[offer.group])
+                left[offer.group] -= taken
                 missing -= taken
                 count += taken
-                prices.append(times(price, taken))
+                prices.append(times(offer.price, taken))
             if missing and not (offers and use.ends):
                 # These pods do not wait for others to end: the stack needs more nodes.
                 count += missing
-                prices.append(times(offers[0][0] if offers else None, missing))
+                prices.append(times(offers[0].price if offers else None, missing))
         return count, sum_known(prices)
 
-    def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, NodeGroup]]:
-        """Return the groups with GPUs that accept a pod, by the price of a GPU."""
-        offers: list[tuple[Decimal | None, NodeGroup]] = []
-        for group in self._cluster.accepting(pod):
+    @cached_property
+    def _by_price(self) -> list[_Offer]:
+        """The offers of all node groups with GPUs, the cheapest GPUs first."""
+        offers: list[_Offer] = []
+        for group in self._cluster.node_groups:
             if count := gpus(group.node.allocatable):
                 price = price_of(group.node)
-                offers.append((None if price is None else price / count, group))
-        return sorted(offers, key=lambda offer: (offer[0] is None, offer[0] or 0))
+                offers.append(_Offer(group, count, None if price is None else price / count))
+        return sorted(offers, key=lambda offer: (offer.price is None, offer.price or 0))

@@ -35,19 +35,17 @@ class Daemons:
         self._cluster = cluster
         self.demands: dict[PodClass, Demand] = {}
         for admitted in workloads:
-            if admitted.workload.kind == "DaemonSet" and admitted.pod_sets and _may_run(admitted):
-                pod = admitted.pod_sets[0].scheduled
-                groups = self._able_groups(pod)
-                self.demands[pod] = Demand(pod, node_count(groups), groups, everywhere=True)
-
-    def _able_groups(self, pod: PodClass) -> list[NodeGroup]:
-        able: list[NodeGroup] = []
-        accepting = [*self._cluster.accepting(pod), *self._cluster.possibly_accepting(pod)]
-        for group in dict.fromkeys(accepting):
-            is_out_of_reach = pod.volume_refusals and pod.volume_refusals(group.node)
-            if group.room(pod) and not is_out_of_reach:
-                able.append(group)
-        return able
+            is_daemon = admitted.workload.kind == "DaemonSet"
+            if not is_daemon or not admitted.pod_sets or not _may_run(admitted):
+                continue
+            pod = admitted.pod_sets[0].pod
+            groups: list[NodeGroup] = []
+            accepting = (*cluster.accepting(pod), *cluster.possibly_accepting(pod))
+            for group in dict.fromkeys(accepting):
+                is_out_of_reach = pod.volume_refusals and pod.volume_refusals(group.node)
+                if group.room(pod) and not is_out_of_reach:
+                    groups.append(group)
+            self.demands[pod] = Demand(pod, node_count(groups), groups, everywhere=True)
 
     @cached_property
     def occupied(self) -> list[NodeGroup]:
@@ -93,10 +91,10 @@ class Daemons:
 
 def judge_on_node(group: NodeGroup, pods: AdmittedPodSet) -> Outcome:
     """Return whether a DaemonSet's pod runs on each node of a group on which it must run."""
-    declared, pod = pods
+    pod_set, pod = pods
     if reasons := refusals(pod, group.node):
         is_certain = any(refusal.certain for refusal in reasons)
-        refused = explain.node_refuses(declared, group.node, reasons[0], must_run=True)
+        refused = explain.node_refuses(pod_set, group.node, reasons[0], must_run=True)
         return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, refused)
     if group.room(pod):
         return NOTHING_DECIDED
@@ -104,8 +102,8 @@ def judge_on_node(group: NodeGroup, pods: AdmittedPodSet) -> Outcome:
     if pod.preempts:
         staying = [running for running in staying if running.priority >= pod.priority]
     if carrying(group.node, staying).room(pod):
-        return Outcome.of(Verdict.UNDETERMINED, explain.eviction(declared, pod))
-    return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(declared, pod, group))
+        return Outcome.of(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
+    return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, group))
 
 
 def _may_run(admitted: AdmittedWorkload) -> bool:

@@ -15,14 +15,6 @@ def may_wait_too_long(job: AdmittedWorkload) -> Refusal:
     return MAY_WAIT_TOO_LONG._replace(object=str(job.workload))
 
 
-def _may_be_evicted(job: AdmittedWorkload) -> Refusal:
-    """Return that pods of a higher priority may evict a Job's, which count as failed."""
-    message = "pods of a higher priority may evict its pods, which count as failed"
-    condition = "let its podFailurePolicy ignore the condition DisruptionTarget"
-    remedy = f"Make room for all pods at once, or {condition}."
-    return doubt("preemption", "", message, remedy)._replace(object=str(job.workload))
-
-
 def failing(fitting: Fitting, judged: Sequence[AdmittedWorkload]) -> Iterable[Refusal]:
     """Yield why Jobs may fail if not all pods have room at once.
 
@@ -37,7 +29,13 @@ def failing(fitting: Fitting, judged: Sequence[AdmittedWorkload]) -> Iterable[Re
             continue
         pods = {pod for _, pod in job.pod_sets}
         if any(pod.priority < highest and not pod.recreated for pod in pods):
-            fragile.append((pods, _may_be_evicted(job)))
+            message = "pods of a higher priority may evict its pods, which count as failed"
+            remedy = (
+                "Make room for all pods at once, or let its podFailurePolicy ignore the condition "
+                "DisruptionTarget."
+            )
+            evicted = doubt("preemption", "", message, remedy)
+            fragile.append((pods, evicted._replace(object=str(job.workload))))
         elif job.workload.deadline is not None:
             fragile.append((pods, may_wait_too_long(job)))
     if not fragile:
@@ -46,5 +44,5 @@ def failing(fitting: Fitting, judged: Sequence[AdmittedWorkload]) -> Iterable[Re
     for demands in independent_sets(fitting.demands(judged, groups)):
         competing = {demand.pod for demand in demands}
         reasons = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
-        if reasons and fitting.judge_together(demands, groups).verdict is not Verdict.FITS:
+        if reasons and fitting.judge_joint(demands, groups).verdict is not Verdict.FITS:
             yield from reasons

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ml_foundations.kinds.counts import Count, deciding_path, lowered
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.words import as_remedy, number
-from ml_foundations.planning.model.counts import Count, deciding_path, lowered
 from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.exclusive import JOB_KEY
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import HOSTNAME, Demand
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.verdict.sources import exclusive_annotation
@@ -21,7 +21,7 @@ def too_few_domains(admitted: AdmittedWorkload, demands: Sequence[Demand]) -> Re
     number_by_domain: dict[Any, int] = {}
     fields: dict[str, Any] = {}
     key = ""
-    pod_sets = [declared for declared, _ in admitted.pod_sets if declared.count]
+    pod_sets = [pod_set for pod_set, _ in admitted.pod_sets if pod_set.count]
     for pods, demand in zip(pod_sets, demands, strict=True):
         annotation, domain_key = exclusive_annotation(admitted.workload, pods)
         if not annotation:

@@ -28,7 +28,17 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
 
     A reason of the whole stack is about no workload.
     """
-    words = _words(reason, verdict)
+    match reason:
+        case Refusal():
+            words = reason
+        case QuotaExceeded():
+            words = _quota_exceeded(reason)
+        case decisions.GrowthStops():
+            words = _growth_stops(reason)
+        case decisions.Competition():
+            words = _competition(reason, verdict)
+        case decisions.Shortage():
+            words = shortage.explained(reason)
     severe = error if verdict is Verdict.CANNOT_FIT else warning
     about = words.object or str(workload or "stack")
     shown = severe(words.rule, about, words.path, words.message, words.remedy)
@@ -42,26 +52,12 @@ def without_accepted(outcome: decisions.Outcome, accepted: Collection[str]) -> d
     return outcome.without(lambda verdict, reason: finding(reason, verdict).rule in accepted)
 
 
-def _words(reason: Reason, verdict: Verdict) -> Refusal:
-    match reason:
-        case Refusal():
-            return reason
-        case QuotaExceeded():
-            return _quota_exceeded(reason)
-        case decisions.GrowthStops():
-            return _growth_stops(reason)
-        case decisions.Competition():
-            return _competition(reason, verdict)
-        case decisions.Shortage():
-            return shortage.explained(reason)
-
-
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
     quota = name_of(reason.quota)
     resource = reason.resource
     amounts = _amounts(reason)
     need = f"in all {amounts.needed}" if reason.in_all else amounts.needed
-    short = readable(reason.wanted - reason.free)
+    short = readable(reason.needed - reason.free)
     if reason.workloads:
         workloads = tuple(map(str, reason.workloads))
         message = (
@@ -93,8 +89,8 @@ class _Amounts(NamedTuple):
 
 
 def _amounts(exceeded: QuotaExceeded) -> _Amounts:
-    enough = readable(exceeded.hard + exceeded.wanted - exceeded.free, math.ceil)
-    return _Amounts(readable(exceeded.wanted), readable(max(0, exceeded.free)), enough)
+    enough = readable(exceeded.hard + exceeded.needed - exceeded.free, math.ceil)
+    return _Amounts(readable(exceeded.needed), readable(max(0, exceeded.free)), enough)
 
 
 def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
@@ -103,7 +99,7 @@ def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
     replica = "group" if reason.of_groups else "pod"
     if reason.rule == "autoscaling-ceiling":
         replicas = f"{count} {replica}s, which the autoscaler may set,"
-        smaller = f"lower {listed(reason.pods.counts[0].ceilings)}"
+        smaller = f"lower {listed(reason.pod_set.counts[0].ceilings)}"
     else:
         replicas = f"{count} {replica}s during a rollout"
         field = "spec.strategy.rollingUpdate"
@@ -122,7 +118,7 @@ def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
         most = f"{most} of {needs(reason.pod)}"
     message = f"{replicas} do not fit: the nodes take {most}"
     remedy = f"Make room for {count - limit} more, or {smaller}."
-    return Refusal(reason.rule, reason.pods.count_path, message, remedy)
+    return Refusal(reason.rule, reason.pod_set.count_path, message, remedy)
 
 
 def node_refuses(

@@ -10,7 +10,7 @@ Deployment fits. With 2 nodes, 2 pods find nodes and no third can: it cannot fit
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -51,7 +51,7 @@ MAY_WAIT_TOO_LONG = doubt(
     "Raise activeDeadlineSeconds or leave it out, or make room for all pods at once.",
     only_refuses=True,
 )
-"""The doubt about a Job with a deadline whose pods wait."""
+"""The doubt about a Job with a deadline whose pods wait: its users add the field or the Job."""
 
 
 class Fitting:
@@ -61,7 +61,6 @@ class Fitting:
     """
 
     def __init__(self, cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> None:
-        """Find the nodes of the DaemonSets among the workloads."""
         self.cluster = cluster
         self._workloads = workloads
         self._daemons = Daemons(cluster, workloads)
@@ -73,7 +72,7 @@ class Fitting:
         return self._daemons.occupied
 
     def contenders(self, groups: Collection[NodeGroup]) -> list[Workload]:
-        """Return the workloads that may run on some nodes, and neither end nor wait in a queue.
+        """Return the workloads that may run on some nodes for good, and wait in no queue.
 
         DaemonSets are not among them.
         """
@@ -99,25 +98,25 @@ class Fitting:
         return self._place_sets(admitted)
 
     def place_refused(self, admitted: AdmittedWorkload) -> Outcome:
-        """Return why pods that the API server may refuse would not fit either.
+        """Return why pods that the API server may refuse have no place either, if that is certain.
 
-        So the user sees all errors of a workload at once. A workload in a queue does not fit if the
-        nodes of no flavor accept its pods.
+        So the user sees all errors of a workload at once. Pods in a queue have no place if they
+        have none in any flavor.
         """
         workload = admitted.workload
         choices = [admitted.pod_sets] if workload.queue is None else admitted.flavor_choices
-        if len(choices) > 1 and workload.queued_replicas > 1:
-            return NOTHING_DECIDED  # each replica may get another flavor
+        # Without choices, the flavors are not known. With several, each replica may get another.
+        if not choices or (len(choices) > 1 and workload.queued_replicas > 1):
+            return NOTHING_DECIDED
         outcomes: list[Outcome] = []
         for choice in choices:
-            outcome = self.place(AdmittedWorkload(workload, choice))
-            if outcome.verdict is not Verdict.CANNOT_FIT:
+            outcomes.append(self.place(AdmittedWorkload(workload, choice)))
+            if outcomes[-1].verdict is not Verdict.CANNOT_FIT:
                 return NOTHING_DECIDED
-            outcomes.append(outcome)
-        return Outcome(Verdict.CANNOT_FIT, outcomes[0].reasons) if outcomes else NOTHING_DECIDED
+        return Outcome(Verdict.CANNOT_FIT, outcomes[0].reasons)
 
     def place_in_other_flavors(self, admitted: AdmittedWorkload, placed: Outcome) -> Outcome:
-        """Return the doubt about a workload that fits, and does not in each choice of flavors."""
+        """Return the doubt about a workload that fits, but not with every choice of flavors."""
         choices = admitted.flavor_choices
         if len(choices) < 2 or placed.may_not_fit:
             return NOTHING_DECIDED
@@ -131,17 +130,14 @@ class Fitting:
         self, workloads: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
     ) -> list[Demand]:
         """Return the pods that workloads run at once, with the node groups that accept them."""
-        pod_sets = chain.from_iterable(map(_nonempty, workloads))
-        return [self._demand(pods, among) for pods in pod_sets]
+        demands: list[Demand] = []
+        for pod_set, pod in chain.from_iterable(admitted.pod_sets for admitted in workloads):
+            if pod_set.count:
+                accepting = self.cluster.accepting(pod, among)
+                demands.append(Demand(pod, pod_set.count, accepting, everywhere=pod.one_per_node))
+        return demands
 
-    def _demand(self, pods: AdmittedPodSet, among: Sequence[NodeGroup]) -> Demand:
-        declared, pod = pods
-        accepting = self.cluster.accepting(pod, among)
-        return Demand(pod, declared.count, accepting, everywhere=pod.one_per_node)
-
-    def judge_together(
-        self, demands: Sequence[Demand], groups: Sequence[NodeGroup]
-    ) -> JointVerdict:
+    def judge_joint(self, demands: Sequence[Demand], groups: Sequence[NodeGroup]) -> JointVerdict:
         """Return whether pods fit together; undetermined if more nodes may accept some of them."""
         joint = judge_together(demands, groups)
         if joint.verdict is not Verdict.CANNOT_FIT:
@@ -152,12 +148,12 @@ class Fitting:
     def _place_daemon_set(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a DaemonSet: it runs on every node that accepts it."""
         pods = admitted.pod_sets[0]
-        declared, pod = pods
+        pod_set, pod = pods
         accepting = self.cluster.accepting(pod)
         possible = self.cluster.possibly_accepting(pod)
         outcome = Outcome.of(Verdict.FITS)
         if not accepting and not possible:
-            nowhere = shortage.daemon_set_nowhere(declared, pod, self.cluster.node_groups)
+            nowhere = shortage.daemon_set_nowhere(pod_set, pod, self.cluster.node_groups)
             outcome += Outcome.warned([nowhere])
         for group in possible:
             outcome += Outcome.of(Verdict.UNDETERMINED, _may_refuse(group, pods))
@@ -165,16 +161,17 @@ class Fitting:
             outcome += judge_on_node(group, pods)
         if pod.is_simple or outcome.verdict is not Verdict.FITS:
             return outcome
-        demand = Demand(pod, declared.count, accepting, everywhere=True)
-        verdict = judge_together([demand], self.cluster.node_groups).verdict
+        # Each node alone has room. Rules about other pods may still keep them from some nodes.
+        everywhere = Demand(pod, pod_set.count, accepting, everywhere=True)
+        verdict = judge_together([everywhere], self.cluster.node_groups).verdict
         if verdict is Verdict.FITS:
             return outcome
         if any(self._neighbors.affecting(pod)):
-            return outcome + self._place_with_neighbors(admitted, pods, declared.count)
+            return outcome + self._place_with_neighbors(admitted, pods, needed=pod_set.count)
         cannot = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
         kept_apart = Refusal(
             "daemon-set-spread",
-            declared.path,
+            pod_set.path,
             f"its pods {cannot} be on every node: affinity, spreading or a claim of one pod keeps "
             "them apart",
             "Remove affinity, topologySpreadConstraints and ReadWriteOncePod claims from the "
@@ -183,57 +180,71 @@ class Fitting:
         return outcome + Outcome.of(verdict, kept_apart)
 
     def _place_one_set(self, admitted: AdmittedWorkload) -> Outcome:
-        """Place a workload whose pods are all alike."""
+        """Place a workload whose pods are all alike.
+
+        Its pods are counted first. If that does not decide, every way to place them is tried.
+        """
         workload = admitted.workload
         pods = admitted.pod_sets[0]
-        declared, pod = pods
-        most_later = max((declared.count, *(count for _, count in workload.ceilings)))
-        if not declared.count or self._has_ample_room(pod, most_later):
+        pod_set, pod = pods
+        most_later = max((pod_set.count, *(count for _, count in workload.ceilings)))
+        if not pod_set.count or self._has_ample_room(pod, most_later):
             return Outcome.of(Verdict.FITS)
-        needed = declared.count if workload.all_at_once else 1
-        bounds = self._bounds(pod, needed)
-        if bounds.least < declared.count <= bounds.most and (exact := self._search(pods, [pods])):
-            bounds = replace(exact, limited_by=bounds.limited_by)
+        # A Job whose pods may take turns runs if one of them finds a node.
+        needed = pod_set.count if workload.all_at_once else 1
+        counted = self._count(pod, needed)
+        bounds = counted
+        if counted.least < pod_set.count <= counted.most:
+            searched = self._search(pod, [admitted])
+            bounds = replace(searched, limited_by=counted.limited_by) if searched else counted
         if bounds.least < needed:
             return self._judge_shortage(admitted, pods, bounds, needed)
         outcome = Outcome.of(Verdict.FITS)
-        if bounds.least < declared.count:
-            outcome += Outcome.warned([in_turns(declared, bounds.least, "the nodes allow")])
+        if bounds.least < pod_set.count:
+            outcome += Outcome.warned([in_turns(pod_set, bounds.least, "the nodes allow")])
             if workload.deadline is not None:
                 late = MAY_WAIT_TOO_LONG._replace(path="activeDeadlineSeconds")
-                outcome += Outcome.refused([late])
-        return outcome + Outcome.warned(self._stopped_growth(admitted, bounds.most))
+                outcome += Outcome.of(Verdict.UNDETERMINED, late)
+        # The search places only the declared pods: room for more is known from counting.
+        return outcome + Outcome.warned(self._stopped_growth(admitted, counted.most))
 
     def _place_sets(self, admitted: AdmittedWorkload) -> Outcome:
-        """Place several pod sets at once, such as those of a gang."""
+        """Place several pod sets at once, such as those of a gang: each alone, then together."""
         outcome = NOTHING_DECIDED
         for pods in admitted.pod_sets:
-            count = pods.declared.count
-            bounds = self._bounds(pods.scheduled, count)
+            count = pods.pod_set.count
+            bounds = self._count(pods.pod, count)
             if count > bounds.most:
                 outcome += self._judge_shortage(admitted, pods, bounds, count)
         if outcome.may_not_fit:
             return outcome
+        # A set that fits after a shortage evicts pods, or needs other workloads near it. Judging
+        # the sets together knows neither, so that "cannot fit" is not certain.
+        had_shortage = outcome.verdict is Verdict.FITS
+        if had_shortage and len(admitted.pod_sets) == 1:
+            return outcome
         demands = self.demands([admitted], self.occupied)
-        joint = self.judge_together(demands, self.occupied)
-        if joint.verdict is Verdict.CANNOT_FIT and (
+        verdict, shortfall = self.judge_joint(demands, self.occupied)
+        if verdict is Verdict.CANNOT_FIT and (
             rivals := self._daemons.rivals(pod for _, pod in admitted.pod_sets)
         ):
             # It is certain only if the pods do not fit before these DaemonSets either.
             groups = self._daemons.occupied_without(rivals)
             demands = self.demands([admitted], groups)
-            joint = self.judge_together(demands, groups)
-            if joint.verdict is Verdict.FITS:
-                joint = joint._replace(verdict=Verdict.UNDETERMINED)
-        if joint.verdict is Verdict.FITS:
+            verdict, shortfall = self.judge_joint(demands, groups)
+            if verdict is Verdict.FITS:
+                verdict = Verdict.UNDETERMINED
+        if verdict is Verdict.CANNOT_FIT and had_shortage:
+            verdict = Verdict.UNDETERMINED
+        if verdict is Verdict.FITS:
             stopped = Outcome.warned(self._stopped_groups(admitted))
             return outcome + Outcome.of(Verdict.FITS) + stopped
         if too_few := too_few_domains(admitted, demands):
-            return outcome + Outcome.of(joint.verdict, too_few)
-        paths = dict.fromkeys(declared.count_path for declared, _ in _nonempty(admitted))
-        of_one = [path for path in paths if path] or ["spec"]
-        competition = Competition(demands, joint.shortfall, of_one=of_one)
-        return outcome + Outcome.of(joint.verdict, competition)
+            return outcome + Outcome.of(verdict, too_few)
+        # The fields that make the sets smaller.
+        paths = [pod_set.count_path for pod_set, _ in admitted.pod_sets if pod_set.count]
+        of_one = list(dict.fromkeys(filter(None, paths))) or ["spec"]
+        return outcome + Outcome.of(verdict, Competition(demands, shortfall, of_one=of_one))
 
     def _place_in_parts(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a JobSet whose pods perhaps need not run at once.
@@ -245,10 +256,11 @@ class Fitting:
         phases = [self._place_sets(AdmittedWorkload(workload, p)) for p in admitted.phases()]
         failed = [phase for phase in phases if phase.verdict is not Verdict.FITS]
         if not failed:
-            return Outcome.of(Verdict.FITS)
+            warnings = chain.from_iterable(phase.warnings for phase in phases)
+            return Outcome.of(Verdict.FITS) + Outcome.warned(warnings)
         impossible = NOTHING_DECIDED
-        for declared, pod in admitted.pod_sets:
-            single = AdmittedPodSet(replace(declared, count=min(declared.count, 1)), pod)
+        for pod_set, pod in admitted.pod_sets:
+            single = AdmittedPodSet(replace(pod_set, count=min(pod_set.count, 1)), pod)
             alone = self._place_sets(AdmittedWorkload(workload, (single,)))
             if alone.verdict is Verdict.CANNOT_FIT:
                 impossible += Outcome(Verdict.CANNOT_FIT, alone.reasons)
@@ -269,24 +281,26 @@ class Fitting:
         self, admitted: AdmittedWorkload, pods: AdmittedPodSet, needed: int
     ) -> Outcome:
         """Place pods together with those that decide where they may go."""
-        declared, pod = pods
+        pod_set, pod = pods
         company = self._neighbors.company(admitted)
-        is_unknown = any(member.is_refused or member.unknowns for member in company)
+        competing = [member for member in company if member.workload.kind != "DaemonSet"]
+        # If there are too many ways to place them, any number of pods may find nodes.
+        bounds = self._search(pod, competing) or Capacity(0, needed)
+        if bounds.most < needed:
+            # The search evicts no pod.
+            is_doubtful = self._may_evict(pod)
+        else:
+            # A neighbor that ends may have ended before these pods come: then they are near nobody.
+            may_end = any(member.workload.ends for member in competing if member is not admitted)
+            is_doubtful = bounds.least < needed or may_end
         # If a term selects namespaces, the scheduler does not retry at once when pods come there.
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
-        is_unknown = is_unknown or any(term.get("namespaceSelector") for term in terms)
-        competing = [member for member in company if member.workload.kind != "DaemonSet"]
-        # Pods that have ended are not near any others.
-        may_end = any(member.workload.ends for member in competing if member is not admitted)
-        together = chain.from_iterable(map(_nonempty, competing))
-        # If there are too many ways to place them, any number of pods may find nodes.
-        bounds = self._search(pods, together) or Capacity(0, needed)
-        depends_on_order = bounds.least < needed <= bounds.most
-        depends_on_ends = may_end and bounds.least >= needed
-        if is_unknown or depends_on_order or depends_on_ends:
+        is_retried_late = any(term.get("namespaceSelector") for term in terms)
+        is_unknown = any(member.is_refused or member.unknowns for member in company)
+        if is_doubtful or is_retried_late or is_unknown:
             near_others = Refusal(
                 "pod-affinity",
-                f"{declared.path}.affinity",
+                f"{pod_set.path}.affinity",
                 "whether its pods find a place depends on where the pods of other workloads are",
                 "Select nodes by labels instead of by pods.",
             )
@@ -294,7 +308,7 @@ class Fitting:
         if bounds.least >= needed:
             return Outcome.of(Verdict.FITS)
         rule = "pod-affinity" if pod.affinity else "topology-spread"
-        return self._by_bounds(admitted, pods, replace(bounds, limited_by=rule), needed)
+        return self._too_few_nodes(admitted, pods, replace(bounds, limited_by=rule), needed)
 
     def _has_ample_room(self, pod: PodClass, needed: int) -> bool:
         """Return whether only free resources decide, and they suffice in any order."""
@@ -307,7 +321,7 @@ class Fitting:
                 return True
         return False
 
-    def _bounds(self, pod: PodClass, needed: int, least_priority: int | None = None) -> Capacity:
+    def _count(self, pod: PodClass, needed: int, least_priority: int | None = None) -> Capacity:
         """Return how many pods find nodes, whether DaemonSets come before them or after.
 
         If a least priority is given, running pods with a lower one are evicted.
@@ -317,18 +331,18 @@ class Fitting:
             occupied = self._daemons.occupied_without((), least_priority)
         after_daemons = self._capacity(pod, occupied)
         are_daemons_counted = self._daemons.are_counted_by(pod)
+        # Rivals are the DaemonSets whose pods may also come after these.
+        rivals = self._daemons.rivals([pod])
         # Nodes with room after all DaemonSets have room before them too: without a spread
         # constraint that counts them, DaemonSets only use resources.
-        if after_daemons.least >= needed and not are_daemons_counted:
-            return after_daemons
-        rivals = self._daemons.rivals([pod])
-        if not rivals:
+        if not rivals or (after_daemons.least >= needed and not are_daemons_counted):
             return after_daemons
         without_rivals = self._daemons.occupied_without(rivals, least_priority)
         # If a spread constraint counts the pods of a DaemonSet, only the free resources bound the
         # number, since the skew depends on the order.
         if are_daemons_counted:
-            return Capacity(0, total_room(pod, without_rivals), after_daemons.limited_by)
+            accepting = self.cluster.accepting(pod, without_rivals)
+            return Capacity(0, total_room(pod, accepting), after_daemons.limited_by)
         before_rivals = self._capacity(pod, without_rivals)
         least = min(after_daemons.least, before_rivals.least)
         most = max(after_daemons.most, before_rivals.most)
@@ -338,19 +352,19 @@ class Fitting:
         accepting = self.cluster.accepting(pod, groups)
         return capacity(pod, [(group, group.room(pod)) for group in accepting], groups)
 
-    def _search(self, pods: AdmittedPodSet, together: Iterable[AdmittedPodSet]) -> Capacity | None:
-        """Return how many pods of a set find nodes, over every way to place pod sets together.
+    def _search(self, pod: PodClass, workloads: Iterable[AdmittedWorkload]) -> Capacity | None:
+        """Return how many pods of a class find nodes, over every way to place some workloads.
 
-        The set is one of these, or of a DaemonSet. Return None if there are too many ways.
+        All DaemonSets are placed too. Return None if there are too many ways, or if no pod of the
+        class is among these.
         """
         groups = self.cluster.node_groups
-        demands = [self._demand(member, groups) for member in together]
-        demands += self._daemons.demands.values()
+        demands = [*self.demands(workloads, groups), *self._daemons.demands.values()]
         result = search(demands, groups, count_each=True)
         searched = [demand.pod for demand in demands]
-        if result is None or not result.exhausted or pods.scheduled not in searched:
+        if result is None or not result.exhausted or pod not in searched:
             return None
-        index = searched.index(pods.scheduled)
+        index = searched.index(pod)
         return Capacity(result.least[index], result.most[index])
 
     def _judge_shortage(
@@ -361,79 +375,79 @@ class Fitting:
         Three things may help: evicting pods with a lower priority, nodes that may accept the pods,
         and pods of other workloads that these pods must be near.
         """
-        if evicting := self._by_eviction(admitted, pods, needed):
-            return evicting
-        if possible := self._on_possible_nodes(pods, needed):
-            return possible
-        if bounds.most < needed and any(self._neighbors.affecting(pods.scheduled)):
-            return self._place_with_neighbors(admitted, pods, needed)
-        return self._by_bounds(admitted, pods, bounds, needed)
-
-    def _by_eviction(
-        self, admitted: AdmittedWorkload, pods: AdmittedPodSet, needed: int
-    ) -> Outcome | None:
-        """Return the outcome if evicting running pods makes room, or may; else None."""
-        declared, pod = pods
-        running = chain.from_iterable(group.running for group in self.cluster.node_groups)
-        if not pod.preempts or all(victim.priority >= pod.priority for victim in running):
-            return None
-        bounds = self._bounds(pod, needed, least_priority=pod.priority)
-        eviction = explain.eviction(declared, pod)
-        only_room_decides = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
-        if only_room_decides and bounds.least >= needed:
-            return Outcome.of(Verdict.FITS) + Outcome.warned([eviction])
-        return Outcome.of(Verdict.UNDETERMINED, eviction) if bounds.most >= needed else None
-
-    def _on_possible_nodes(self, pods: AdmittedPodSet, needed: int) -> Outcome | None:
-        """Return the doubt if nodes that may accept the pods would be enough; else None."""
-        pod = pods.scheduled
+        pod_set, pod = pods
+        if self._may_evict(pod):
+            by_eviction = self._count(pod, needed, least_priority=pod.priority)
+            eviction = explain.eviction(pod_set, pod)
+            only_room_decides = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
+            if only_room_decides and by_eviction.least >= needed:
+                return Outcome.of(Verdict.FITS) + Outcome.warned([eviction])
+            if by_eviction.most >= needed:
+                return Outcome.of(Verdict.UNDETERMINED, eviction)
         possible = self.cluster.possibly_accepting(pod)
-        if not possible:
-            return None
-        doubtful = Outcome.of(Verdict.UNDETERMINED, _may_refuse(possible[0], pods))
-        if any(group.node.unknown for group in possible):
-            return doubtful
-        nodes = {group.node for group in possible}
-        able: list[NodeGroup] = []
-        for group in self.occupied:
-            if group.node in nodes or not refusals(pod, group.node):
-                able.append(group)
-        return doubtful if total_room(pod, able) >= needed else None
+        if possible and self._may_suffice(possible, pod, needed):
+            return Outcome.of(Verdict.UNDETERMINED, _may_refuse(possible[0], pods))
+        # If the most pods are enough, only the order decides: neighbors cannot change that.
+        if bounds.most < needed and any(self._neighbors.affecting(pod)):
+            return self._place_with_neighbors(admitted, pods, needed)
+        return self._too_few_nodes(admitted, pods, bounds, needed)
 
-    def _by_bounds(
+    def _may_evict(self, pod: PodClass) -> bool:
+        """Return whether pods preempt others, and some with a lower priority run."""
+        running = chain.from_iterable(group.running for group in self.cluster.node_groups)
+        return pod.preempts and any(victim.priority < pod.priority for victim in running)
+
+    def _may_suffice(self, possible: Sequence[NodeGroup], pod: PodClass, needed: int) -> bool:
+        """Return whether there may be enough room with the nodes that may accept the pods."""
+        if any(group.node.unknown for group in possible):
+            return True  # nor is it known how many pods they take
+        able: list[NodeGroup] = []
+        # Rivals may come after these pods, and these may evict others.
+        rivals = self._daemons.rivals([pod])
+        least_priority = pod.priority if pod.preempts else None
+        for group in self._daemons.occupied_without(rivals, least_priority):
+            if not any(refusal.certain for refusal in refusals(pod, group.node)):
+                able.append(group)
+        return total_room(pod, able) >= needed
+
+    def _too_few_nodes(
         self, admitted: AdmittedWorkload, pods: AdmittedPodSet, bounds: Capacity, needed: int
     ) -> Outcome:
         """Return the shortage of nodes: certain if the most pods that find nodes are too few."""
-        declared, pod = pods
+        pod_set, pod = pods
         reason = Shortage(
-            declared,
+            pod_set,
             pod,
             self.occupied,
             least=bounds.least,
             most=bounds.most,
             limited_by=bounds.limited_by,
-            wanted=needed,
-            sources=sources(self.cluster, admitted.workload, declared, pod),
+            needed=needed,
+            sources=sources(self.cluster, admitted.workload, pod_set, pod),
         )
         is_certain = bounds.most < needed
         return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason)
 
     def _stopped_growth(self, admitted: AdmittedWorkload, most: int) -> Iterator[GrowthStops]:
-        """Yield rollouts and autoscaling for which the nodes have no room."""
-        declared, pod = admitted.pod_sets[0]
+        """Yield rollouts and autoscaling for which the nodes have no room: ``most`` pods fit."""
+        pod_set, pod = admitted.pod_sets[0]
         for rule, count in admitted.workload.ceilings:
+            is_rollout = rule == "rollout-surge"
+            if count <= most or (is_rollout and pod.exclusive_claims):
+                continue  # shared_disks.py reports rollouts with such claims
             limit = most
-            if rule == "rollout-surge":
-                if pod.exclusive_claims:
-                    continue  # shared_disks.py reports these, with the claims
-                if count > limit:
-                    limit = max(limit, self._most_in_rollout(pod, declared.count, count))
+            if is_rollout and (surge := self._surge(pod, pod_set.count, count - pod_set.count)):
+                limit = max(most, pod_set.count + surge)
             if count > limit:
-                yield GrowthStops(rule, declared, pod, count=count, limit=limit)
+                yield GrowthStops(rule, pod_set, pod, count=count, limit=limit)
 
-    def _most_in_rollout(self, pod: PodClass, old_count: int, in_all: int) -> int:
-        """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
-        # Selectors with the label pod-template-hash look at the pods of one version only.
+    def _surge(self, pod: PodClass, old_count: int, new_count: int) -> int:
+        """Return how many of a rollout's new pods find nodes next to the old ones, at most.
+
+        Return 0 if no selector distinguishes them from the old ones: then all are pods of one set.
+        """
+        # Selectors with the label pod-template-hash look at the pods of one version only. That of
+        # the new version may have any other value.
         new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
         new_labels = {**pod.labels, labels.TEMPLATE_HASH: new_hash}
         new_pod = self.cluster.pod_class(
@@ -448,11 +462,9 @@ class Fitting:
 
         def is_too_many(surge: int) -> bool:
             demands = [old_demand, Demand(new_pod, surge, accepting)]
-            return self.judge_together(demands, groups).verdict is Verdict.CANNOT_FIT
+            return self.judge_joint(demands, groups).verdict is Verdict.CANNOT_FIT
 
-        surges = range(1, in_all - old_count + 1)
-        fitting_surge = bisect_left(surges, True, key=is_too_many)
-        return old_count + fitting_surge if fitting_surge else 0
+        return _number_fitting(range(1, new_count + 1), is_too_many)
 
     def _stopped_groups(self, admitted: AdmittedWorkload) -> Iterator[GrowthStops]:
         """Yield rollouts and autoscaling of groups of pods for which the nodes have no room."""
@@ -462,31 +474,30 @@ class Fitting:
 
         def is_too_many(groups: int) -> bool:
             demands = self.demands([_with_groups(admitted, groups)], self.occupied)
-            return self.judge_together(demands, self.occupied).verdict is Verdict.CANNOT_FIT
+            return self.judge_joint(demands, self.occupied).verdict is Verdict.CANNOT_FIT
 
         for rule, count in workload.ceilings:
-            numbers = range(workload.groups + 1, count + 1)
-            fitting = bisect_left(numbers, True, key=is_too_many)
-            if fitting < len(numbers):
-                declared, pod = _with_groups(admitted, numbers[fitting]).pod_sets[0]
-                limit = workload.groups + fitting
-                yield GrowthStops(rule, declared, pod, count=count, limit=limit, of_groups=True)
+            more = range(workload.groups + 1, count + 1)
+            limit = workload.groups + _number_fitting(more, is_too_many)
+            if limit < count:
+                pod_set, pod = _with_groups(admitted, limit + 1).pod_sets[0]
+                yield GrowthStops(rule, pod_set, pod, count=count, limit=limit, of_groups=True)
 
 
 def _with_groups(admitted: AdmittedWorkload, groups: int) -> AdmittedWorkload:
-    """Return a workload with so many groups of pods."""
     pod_sets: list[AdmittedPodSet] = []
-    for declared, pod in admitted.pod_sets:
-        count = admitted.workload.pods_of(declared, groups)
-        pod_sets.append(AdmittedPodSet(replace(declared, count=count), pod))
+    for pod_set, pod in admitted.pod_sets:
+        count = admitted.workload.pods_of(pod_set, groups)
+        pod_sets.append(AdmittedPodSet(replace(pod_set, count=count), pod))
     return replace(admitted, pod_sets=pod_sets)
 
 
-def _nonempty(admitted: AdmittedWorkload) -> list[AdmittedPodSet]:
-    return [pods for pods in admitted.pod_sets if pods.declared.count]
+def _number_fitting(numbers: Sequence[int], is_too_many: Callable[[int], bool]) -> int:
+    """Return how many of ascending numbers come before the first that is too many."""
+    return bisect_left(numbers, True, key=is_too_many)
 
 
 def _may_refuse(group: NodeGroup, pods: AdmittedPodSet) -> Refusal:
     """Return why nodes that may accept pods may also refuse them."""
-    reason = refusals(pods.scheduled, group.node)[0]
-    return explain.node_refuses(pods.declared, group.node, reason)
+    reason = refusals(pods.pod, group.node)[0]
+    return explain.node_refuses(pods.pod_set, group.node, reason)

@@ -32,44 +32,42 @@ class GpuUse:
     """The GPUs that each quota and queue allows them and others together."""
 
 
-class GpuLimits:
-    """The quotas and queues that limit how many GPUs workloads can use at once."""
+def gpu_uses(
+    workloads: Iterable[AdmittedWorkload], quotas: Mapping[str, Sequence[Quota]], queues: Queues
+) -> list[GpuUse]:
+    """Return the GPUs that pods can use at once, by queues and the quotas of each namespace."""
+    uses: list[GpuUse] = []
+    left: dict[Hashable, int] = {}
+    for workload in workloads:
+        for use in _alone(workload, quotas, queues):
+            if use.gpus:
+                uses.append(use)
+                left.update(use.limits)
+    # The pods that stay keep what they need, and pods that end wait for the rest.
+    for use in sorted(uses, key=lambda use: (use.ends, len(use.limits))):
+        if use.ends:
+            use.gpus = max(0, min([use.gpus, *map(left.__getitem__, use.limits)]))
+        for limit in use.limits:
+            left[limit] -= use.gpus
+    return uses
 
-    def __init__(self, quotas: Mapping[str, Sequence[Quota]], queues: Queues) -> None:
-        self._quotas = quotas
-        self._queues = queues
 
-    def uses(self, workloads: Iterable[AdmittedWorkload]) -> list[GpuUse]:
-        """Return the GPUs that pods can use at once."""
-        uses: list[GpuUse] = []
-        left: dict[Hashable, int] = {}
-        for workload in workloads:
-            for use in self._wanted(workload):
-                if use.gpus:
-                    uses.append(use)
-                    left.update(use.limits)
-        # The pods that stay keep what they need, and pods that end wait for the rest.
-        for use in sorted(uses, key=lambda use: (use.ends, len(use.limits))):
-            if use.ends:
-                use.gpus = max(0, min([use.gpus, *map(left.__getitem__, use.limits)]))
-            for limit in use.limits:
-                left[limit] -= use.gpus
-        return uses
-
-    def _wanted(self, admitted: AdmittedWorkload) -> Iterable[GpuUse]:
-        """Yield the GPUs that a workload uses if no other workload does."""
-        workload = admitted.workload
-        queue_usage = () if admitted.unknowns else admitted.queue_usage
-        for index, (pod_set, pod) in enumerate(admitted.pod_sets):
-            count = pod_set.count
-            limits = dict[Hashable, int]()
-            for quota in self._quotas.get(workload.namespace, ()):
-                if not quota.covers(pod):
-                    continue
-                count = quota.most_pods(pod, count) if workload.ends else count
-                if _CHARGED in quota.hard:
-                    free = quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)
-                    limits[quota] = free // WHOLE
-            if queue_usage and (offer := self._queues.offer(queue_usage[index], GPU_RESOURCE)):
-                limits[offer[:-1]] = offer[-1] // WHOLE
-            yield GpuUse(pod, count * gpus(pod.requests), workload.ends, limits)
+def _alone(
+    admitted: AdmittedWorkload, quotas: Mapping[str, Sequence[Quota]], queues: Queues
+) -> Iterable[GpuUse]:
+    """Yield the GPUs that a workload uses if no other workload does."""
+    workload = admitted.workload
+    queue_usage = () if admitted.unknowns else admitted.queue_usage
+    for index, (pod_set, pod) in enumerate(admitted.pod_sets):
+        count = pod_set.count
+        limits = dict[Hashable, int]()
+        for quota in quotas.get(workload.namespace, ()):
+            if not quota.covers(pod):
+                continue
+            count = quota.most_pods(pod, count) if workload.ends else count
+            if _CHARGED in quota.hard:
+                free = quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)
+                limits[quota] = free // WHOLE
+        if queue_usage and (offer := queues.offer(queue_usage[index], GPU_RESOURCE)):
+            limits[offer[:-1]] = offer[-1] // WHOLE
+        yield GpuUse(pod, count * gpus(pod.requests), workload.ends, limits)

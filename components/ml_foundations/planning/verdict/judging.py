@@ -233,7 +233,7 @@ def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -
             reasons=tuple(dict.fromkeys(reasons)),
             warnings=tuple(dict.fromkeys(warnings)),
             run_cost=_run_cost(placed.fitting, admitted),
-            gpus=prices.of(admitted, at_least=workload in documents.foreign),
+            gpus=prices.of([admitted], at_least=workload in documents.foreign),
         )
         items.append(item)
     return Verdicts(
@@ -337,9 +337,8 @@ def _run_cost(fitting: Fitting, admitted: AdmittedWorkload) -> RunCost | None:
     seconds = longest_run(admitted.workload)
     if seconds is None or len(admitted.pod_sets) != 1 or admitted.verdict is not Verdict.FITS:
         return None
-    for demand in fitting.demands([admitted], fitting.occupied):
-        return run_cost(demand, seconds)
-    return None
+    demands = fitting.demands([admitted], fitting.occupied)
+    return run_cost(demands[0], seconds) if demands else None
 
 
 def _quotas_left(

@@ -38,7 +38,7 @@ def long_runs(
 ) -> Iterator[Refusal]:
     """Yield what ends or delays the run of pods on the nodes that accept them: each rule once."""
     for _, _, nodes in pods:
-        if nodes and all(map(_may_be_late, nodes)) and (late := _too_late(workload, nodes)):
+        if nodes and (late := _too_late(workload, nodes)):
             yield late
             break
     with_gpus = [(pod_set, nodes) for pod_set, pod, nodes in pods if gpus(pod.requests) and nodes]
@@ -50,14 +50,12 @@ def long_runs(
         yield from _lost_work(workload, *with_gpus[0])
 
 
-def _may_be_late(node: NodeClass) -> bool:
-    """Return whether there may be no such node at the start, and none for long."""
-    is_scarce = labels.GKE_FLEX_START in node.labels or labels.GKE_SPOT in node.labels
-    return is_scarce and node.is_template and not node.fewest
-
-
 def _too_late(workload: Workload, nodes: Sequence[NodeClass]) -> Refusal | None:
     """Return that the deadline of a Job counts the time in which its nodes do not exist yet."""
+    for node in nodes:
+        is_scarce = labels.GKE_FLEX_START in node.labels or labels.GKE_SPOT in node.labels
+        if not is_scarce or not node.is_template or node.fewest:
+            return None  # it is there at the start, or soon
     seconds = _deadline(workload)
     # Kueue starts a Job, and with it the deadline, when all nodes of a request exist. A run of a
     # CronJob has to end before the next.

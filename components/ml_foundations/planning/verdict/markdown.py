@@ -8,8 +8,9 @@ from itertools import accumulate
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, of_stack, sentence
+from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, marked, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 MARK = "<!-- ml-foundations plan -->"
@@ -19,8 +20,8 @@ _OUTCOMES = {0: "✅", 1: "❌", 3: "❔", 4: "❔", 5: "⚠️"}
 _MOST_ROWS = 50
 _ROWS_BYTES = 36_000
 """The most bytes of the table of workloads. A comment of GitHub holds 65,536 characters."""
-_LIST_BYTES = 7_000
-"""The most bytes of each of the three other sections."""
+_LIST_BYTES = 5_000
+"""The most bytes of each of the four other sections."""
 _TEXT_BYTES = 3_000
 """The most bytes of a cell or bullet."""
 _BREAK = "\u200b"
@@ -39,15 +40,22 @@ def of_verdicts(verdicts: Verdicts) -> str:
     """Return the verdicts of one plan as a comment."""
     answer, *rest = as_summary(verdicts).splitlines()
     rows: list[tuple[str, ...]] = []
+    information: list[str] = []
     for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS):
-        findings = (*item.reasons, *item.warnings)
-        why = "\n".join(sentence(finding, item.workload) for finding in findings)
+        findings = [sentence(finding, item.workload) for finding in item.reasons]
+        for finding in item.warnings:
+            if finding.severity is Severity.INFO:
+                information.append(sentence(finding))
+            else:
+                findings.append(marked(finding, item.workload))
+        why = "\n".join(findings)
         verdict = f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}"
         rows.append((str(item.workload), verdict, why, gpus_text(item.gpus) if item.gpus else ""))
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
         _table(number(len(rows), "workload"), ("workload", "verdict", "why", "its GPUs"), rows),
-        _bullets("finding of the stack", list(map(of_stack, verdicts.of_stack))),
+        _bullets("Information", information, is_counted=False),
+        _bullets("finding of the stack", list(map(marked, verdicts.of_stack))),
         _bullets("Quotas and cost", rest, is_counted=False),
     )
 

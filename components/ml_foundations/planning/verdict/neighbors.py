@@ -84,4 +84,4 @@ def _number_of_pods(admitted: AdmittedWorkload) -> int:
     """Return how many pods of a workload are searched; a search adds those of DaemonSets."""
     if admitted.workload.kind == "DaemonSet":
         return 0
-    return sum(declared.count for declared, _ in admitted.pod_sets)
+    return sum(pod_set.count for pod_set, _ in admitted.pod_sets)

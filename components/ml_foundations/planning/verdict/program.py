@@ -15,6 +15,7 @@ from ml_foundations.planning.input.train_jobs import with_job_sets, written_fiel
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.owners import without_owned
+from ml_foundations.planning.model.written import written_path
 from ml_foundations.planning.rules.added import RULE_ERROR, added_findings
 from ml_foundations.planning.rules.built_in import OF_THE_STACK, OF_WORKLOADS
 from ml_foundations.planning.rules.findings import Finding
@@ -26,7 +27,6 @@ from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import DeclaredObjects, with_references
 from ml_foundations.planning.verdict.retained import retained
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
-from ml_foundations.planning.verdict.written import as_written
 
 
 def judge_documents(
@@ -124,7 +124,15 @@ def _judged(
     errors = [item for item in deciding if item.is_error or item.rule == RULE_ERROR]
     verdict = together([verdicts.stack, verdict_of(errors, accepted)])
     verdicts = replace(verdicts, stack=verdict, reasons=(*verdicts.reasons, *findings, *added))
-    return as_written(verdicts, written), stack
+    if not written:
+        return verdicts, stack
+
+    def renamed(finding: Finding) -> Finding:
+        """Return a finding about what a controller makes, at the field that the user wrote."""
+        path = written_path(finding.path, written.get(finding.object, {}))
+        return replace(finding, path=path)
+
+    return verdicts.with_findings(renamed), stack
 
 
 def _with_findings_of_workloads(

@@ -1,7 +1,8 @@
 """The quotas of Google Cloud that declared nodes, disks and addresses take from."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,25 +80,27 @@ def quota_needs(
     more = [_need("network/all", _GLOBAL, networks, networks)] if networks > 1 else []
     sums = _summed([*_of_nodes(nodes), *volumes, *addresses, *more])
     # GKE removes this pool before it makes the others, so that it is not added to them.
-    for key, first in _summed(_of_nodes(_removed_pools(clusters))).items():
+    removed: list[NodeClass] = []
+    for cluster in clusters:
+        if cluster.get("removeDefaultNodePool"):
+            for pool in program.own_pools({**cluster, "removeDefaultNodePool": False}):
+                removed.append(replace(from_node_pool(pool, cluster), surge=0))
+    for key, first in _summed(_of_nodes(removed)).items():
         need = sums.get(key, first)
         least = max(need.at_least, first.at_least)
         most = max(need.at_most, first.at_most)
         sums[key] = replace(need, at_least=least, at_most=most)
-    return _sorted(sums)
+    return tuple(sums[key] for key in sorted(sums))
 
 
 def quota_of_nodes(nodes: Iterable[NodeClass]) -> tuple[QuotaNeed, ...]:
     """Return what nodes take from quotas, as far as their labels show it."""
-    return _sorted(_summed(_of_nodes(nodes)))
+    return added(_of_nodes(nodes))
 
 
 def added(needs: Iterable[QuotaNeed]) -> tuple[QuotaNeed, ...]:
     """Return the sums of needs, such as those of several clusters."""
-    return _sorted(_summed(needs))
-
-
-def _sorted(sums: _Needs) -> tuple[QuotaNeed, ...]:
+    sums = _summed(needs)
     return tuple(sums[key] for key in sorted(sums))
 
 
@@ -106,7 +109,7 @@ def summary(needs: Sequence[QuotaNeed]) -> str:
     regional = [need for need in needs if need.region != _GLOBAL]
     gpus = [need for need in regional if need.unit == "GPUs"]
     vcpus = [need for need in regional if need.unit == "vCPUs"]
-    most = max(gpus or vcpus or regional, key=lambda need: need.at_most)
+    most = max(gpus or vcpus or regional or needs, key=lambda need: need.at_most)
     example = f"{most.at_most} {most.name} in {most.region}"
     return f"{number(len(needs), 'quota')} of Google Cloud, such as {example}"
 
@@ -155,13 +158,6 @@ def _need(what: str, region: str, least: int, most: int, *, preemptible: bool = 
     return QuotaNeed(region, written, least, most, row["unit"], note)
 
 
-def _removed_pools(clusters: Iterable[Mapping[str, Any]]) -> Iterator[NodeClass]:
-    for cluster in clusters:
-        if cluster.get("removeDefaultNodePool"):
-            pools = program.own_pools({**cluster, "removeDefaultNodePool": False})
-            yield from (replace(from_node_pool(pool, cluster), surge=0) for pool in pools)
-
-
 def _region_of(node: NodeClass) -> str:
     return _region(node.labels.get(labels.REGION))
 
@@ -197,7 +193,11 @@ def _of_claims(
 def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
     parameters = section(storage_class, "parameters")
     driver = storage_class.get("provisioner")
-    gib = _made_gib(driver, parameters, gib)
+    if gib:
+        # What the driver makes may be larger than what is requested.
+        with suppress(ValueError):
+            billed = disks.billed_storage(driver, parameters, milli(f"{gib}Gi"))
+            gib = next(iter(billed.values()), gib)
     if driver == disks.FILESTORE_CSI:
         tier = str(parameters.get("tier") or "standard").lower()
         taken = max(gib, int(quota("filestore", tier)["smallest"] or 0))
@@ -213,17 +213,6 @@ def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[Quota
         if type_ == disks.BILLED_BY_SPEED:
             mib = copies * _whole(parameters.get("provisioned-throughput-on-create"), 1 << 20)
             yield _need(f"throughput/{type_}", region, mib, mib)
-
-
-def _made_gib(driver: Any, parameters: Manifest, requested: int) -> int:
-    """Return the GiB of the volume that a driver makes; the wanted ones if that is not known."""
-    if not requested:
-        return 0
-    try:
-        billed = disks.billed_storage(driver, parameters, milli(f"{requested}Gi"))
-    except ValueError:
-        return requested
-    return next(iter(billed.values()), requested)
 
 
 def _whole(quantity: Any, unit: int) -> int:

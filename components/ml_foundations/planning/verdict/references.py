@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.tables import rows
@@ -30,7 +29,6 @@ from ml_foundations.planning.model.workloads import Workload, claim_templates, i
 from ml_foundations.planning.rules.findings import Finding, error, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
-_ROWS = list(rows("references.csv", "ml_foundations.planning.verdict"))
 _OF_KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
 _SYSTEM = (*_OF_KUBERNETES, "gke-managed-*", "gke-gmp-system", "gmp-*")
 """The namespaces that GKE makes and fills (GKE, "Managed Service for Prometheus", for gmp-)."""
@@ -50,11 +48,28 @@ class _Reference(NamedTuple):
     """A field of an object that names a second object."""
 
     path: str
+    field: str
+    """The last key of the path, which may have dots itself."""
     kind: str
     namespace: Any
     """The namespace of the object; empty for a kind that has none."""
     name: Any
     is_needed: bool = True
+
+
+class _Field(NamedTuple):
+    """A row of references.csv: where a kind names an object of another kind."""
+
+    keys: Sequence[str]
+    kind: str
+    is_needed: bool
+
+
+_FIELDS: defaultdict[str, list[_Field]] = defaultdict(list)
+"""The rows by the kind that names, or "pod" for the spec of pods."""
+for _row in rows("references.csv", "ml_foundations.planning.verdict"):
+    _keys = _row["path"].split(".")
+    _FIELDS[_row["of"]].append(_Field(_keys, _row["kind"], is_needed=_row["needed"] == "yes"))
 
 
 def with_references(
@@ -63,16 +78,20 @@ def with_references(
     declared: "DeclaredObjects",
     *,
     in_own_cluster: bool,
-    in_manifests: bool = False,
-    accepted: Collection[str] = (),
+    in_manifests: bool,
+    accepted: Collection[str],
 ) -> Verdicts:
     """Return the verdicts with the findings of the rules ``reference`` and ``secret``.
+
+    In a program's own cluster and in manifests, a name that does not exist is an error, unless
+    something may create the object. Otherwise, it is a warning.
 
     Args:
         verdicts: The verdicts without them.
         objects: The Kubernetes objects that are declared.
         declared: The names of these objects.
-        in_own_cluster: Whether the program makes the cluster and shows all that is in it.
+        in_own_cluster: Whether the program makes the cluster and shows all that is in it: then
+            objects of all kinds are looked up. Otherwise, only Namespaces are, if any is declared.
         in_manifests: Whether manifests are judged: if they have Namespaces, they have all.
         accepted: The rules whose errors the user accepts.
     """
@@ -80,32 +99,29 @@ def with_references(
         return verdicts
     is_complete = in_own_cluster or in_manifests
 
-    def missing(about: str, references: Iterable[_Reference]) -> list[Finding]:
-        lacking: list[_Reference] = []
-        for reference in references:
-            # In a cluster that exists, only namespaces are known to be all declared.
-            if (in_own_cluster or reference.kind == "Namespace") and declared.lacks(reference):
-                lacking.append(reference)
-        # Without its namespace, nothing in it can exist: the others follow from that.
-        namespaces = [reference for reference in lacking if reference.kind == "Namespace"]
-        reported = namespaces or lacking
-        return [declared.finding(about, lack, is_complete=is_complete) for lack in reported]
+    def findings_on(about: str, references: Iterable[_Reference]) -> list[Finding]:
+        looked_up = [item for item in references if in_own_cluster or item.kind == "Namespace"]
+        undeclared = list(filter(declared.lacks, looked_up))
+        # Without its namespace, nothing in it can exist: these references follow from that.
+        if any(reference.kind == "Namespace" for reference in undeclared):
+            undeclared = [reference for reference in undeclared if not reference.namespace]
+        return [declared.finding(about, item, is_complete=is_complete) for item in undeclared]
 
     workloads: list[WorkloadVerdict] = []
-    findings: list[Finding] = []
+    of_workloads: list[Finding] = []
     judged: set[str] = set()
-    for judged_workload in verdicts.workloads:
-        about = str(judged_workload.workload)
+    for item in verdicts.workloads:
+        about = str(item.workload)
+        findings = findings_on(about, _of_workload(item.workload))
+        workloads.append(item.with_reasons(findings, accepted))
+        of_workloads += findings
         judged.add(about)
-        of_workload = missing(about, _of_workload(judged_workload.workload))
-        workloads.append(judged_workload.with_reasons(of_workload, accepted))
-        findings += of_workload
     of_objects: list[Finding] = []
     for manifest in objects:
         about = full_name(manifest) if _namespace(manifest) else kind_and_name(manifest)
         if about not in judged and not is_stored(manifest):
-            of_objects += missing(about, _of_object(manifest))
-    verdict = verdict_of((*findings, *of_objects), accepted)
+            of_objects += findings_on(about, _of_object(manifest))
+    verdict = verdict_of((*of_workloads, *of_objects), accepted)
     return replace(
         verdicts,
         workloads=tuple(workloads),
@@ -119,6 +135,7 @@ class DeclaredObjects:
 
     def __init__(self, objects: Sequence[Manifest], charts: Collection[str]) -> None:
         self._charts = charts
+        """The namespaces that Helm charts fill."""
         self._names: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         self._unknown: set[str] = set()
         """The kinds of objects whose names are not known."""
@@ -133,18 +150,18 @@ class DeclaredObjects:
             if is_stored(manifest) and namespace:
                 self._names["Namespace", ""].add(namespace)
             for template in filter(is_mapping, claim_templates(manifest)):
-                claims = self._names["PersistentVolumeClaim", namespace]
-                claims.add(f"{name_of(template)}-{name}-*")
+                claim = f"{name_of(template)}-{name}-*"
+                self._names["PersistentVolumeClaim", namespace].add(claim)
         self._names["Namespace", ""].update(charts)
         self._made = _makeable(objects)
 
     def lacks(self, reference: _Reference) -> bool:
-        """Return whether no object has the name, of namespaces that the program alone fills."""
-        kind = reference.kind
+        """Return whether no object has the name, in a namespace that the program alone fills."""
         namespace = reference.namespace
         name = reference.name
         if not isinstance(namespace, str) or not isinstance(name, str):
-            return False
+            return False  # one of them is not known
+        kind = reference.kind
         declared = (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ()))
         return self.shows(namespace) and not _matches(name, declared)
 
@@ -156,20 +173,19 @@ class DeclaredObjects:
         """Return the finding on a reference to an object that does not exist."""
         kind = reference.kind
         name = reference.name
-        known = [known for known in self._names[kind, reference.namespace] if "*" not in known]
-        namespaces_with_it: list[str] = []
+        known = [item for item in self._names[kind, reference.namespace] if "*" not in item]
+        elsewhere: list[str] = []
         for (declared_kind, namespace), declared_names in self._names.items():
             if declared_kind == kind and name in declared_names:
-                namespaces_with_it.append(namespace)
-        field = reference.path.rpartition(".")[2]
+                elsewhere.append(namespace)
         where = f" in namespace {reference.namespace}" if reference.namespace else ""
-        message = f"{field} names the {kind} {name}, which is not declared{where}"
+        message = f"{reference.field} names the {kind} {name}, which is not declared{where}"
         declare = f"Declare the {kind} {name}{where}"
         if near := get_close_matches(name, sorted(known), n=1):
             message = f"{message}: did you mean {near[0]}?"
             declare = f"Write {near[0]}, or declare the {kind} {name}{where}"
-        elif namespaces_with_it:
-            message = f"{message}: namespace {min(namespaces_with_it)} has one"
+        elif elsewhere:
+            message = f"{message}: namespace {min(elsewhere)} has one"
         rule = "reference"
         remedy = f"{declare}."
         if kind in ("Secret", "ConfigMap"):
@@ -185,34 +201,42 @@ class DeclaredObjects:
         return kind in self._unknown or not self._made.isdisjoint(("*", plural(kind)))
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    for pattern in patterns:
-        if name == pattern or ("*" in pattern and fnmatchcase(name, pattern)):
-            return True
-    return False
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    """Return whether a name is one of some names, or matches one that has a ``*``."""
+    return name in patterns or any("*" in item and fnmatchcase(name, item) for item in patterns)
 
 
 def _makeable(objects: Iterable[Manifest]) -> set[str]:
     """Return the resources that some objects let somebody create; "*" means any.
 
-    Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create
-    lets an agent create its resources.
+    Makers are the controllers of kinds that planning does not know, such as an ExternalSecret's,
+    agents with all rights, and agents with a Role that has the verb create.
     """
     resources: set[str] = set()
     for manifest in objects:
         facts = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
-        subjects = items(manifest, "subjects")
-        is_of_agent = any(subject.get("kind") == "ServiceAccount" for subject in subjects)
-        has_all_rights = str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS
-        if facts.makes is Makes.ANYTHING or (has_all_rights and is_of_agent):
+        if facts.makes is Makes.ANYTHING or _gives_agents_all_rights(manifest):
             resources.add("*")
-        is_role = manifest["kind"] in ("Role", "ClusterRole")
-        for rule in items(manifest, "rules") if is_role else ():
+        if manifest["kind"] not in ("Role", "ClusterRole"):
+            continue
+        for rule in items(manifest, "rules"):
             if any(unknown_paths(rule)):
                 resources.add("*")
             elif {"*", "create"}.intersection(texts(rule, "verbs")):
                 resources.update(texts(rule, "resources"))
     return resources
+
+
+def _gives_agents_all_rights(binding: Manifest) -> bool:
+    """Return whether an object binds service accounts to a role with all rights."""
+    if str(section(binding, "roleRef").get("name")) not in _ALL_RIGHTS:
+        return False
+    for subject in items(binding, "subjects"):
+        # Users and groups of service accounts begin so (Kubernetes, "Using RBAC Authorization").
+        is_agent = str(subject.get("name")).startswith(("system:serviceaccount", "system:authent"))
+        if subject.get("kind") == "ServiceAccount" or is_agent:
+            return True
+    return False
 
 
 def _namespace(manifest: Manifest) -> Any:
@@ -225,21 +249,26 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
         return
     yield from _of_object(workload.manifest)
     if queue := workload.queue:
-        path = f"metadata.labels.{labels.KUEUE_QUEUE}"
-        yield _Reference(path, "LocalQueue", workload.namespace, queue)
-        if rank := labels_of(workload.manifest).get(labels.KUEUE_PRIORITY):
-            path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
-            yield _Reference(path, "WorkloadPriorityClass", "", rank)
+        holder = workload.manifest
+        prefix = "metadata.labels."
+        if labels.KUEUE_QUEUE not in labels_of(holder):  # the Jobs of a CronJob have the labels
+            holder = section(holder, "spec", "jobTemplate")
+            prefix = f"spec.jobTemplate.{prefix}"
+        field = labels.KUEUE_QUEUE
+        yield _Reference(f"{prefix}{field}", field, "LocalQueue", workload.namespace, queue)
+        field = labels.KUEUE_PRIORITY
+        if priority := labels_of(holder).get(field):
+            yield _Reference(f"{prefix}{field}", field, "WorkloadPriorityClass", "", priority)
     for pods in workload.pods:
-        # A pod may mount the claims of its ephemeral volumes by their names, too.
-        made_claims: set[str] = set()
-        for volume in items(pods.spec, "volumes"):
-            if "ephemeral" in volume:
-                made_claims.add(f"{workload.name}-{volume.get('name')}")
+        # A Pod may mount the claims of its ephemeral volumes by their names, too.
+        volumes = items(pods.spec, "volumes") if workload.kind == "Pod" else []
+        ephemeral = [volume for volume in volumes if "ephemeral" in volume]
+        made_claims = {f"{workload.name}-{volume.get('name')}" for volume in ephemeral}
         spec = section(pods.template, "spec")
-        if name := section(spec, "nodeSelector").get(labels.COMPUTE_CLASS):
-            path = f"{pods.path}.nodeSelector.{labels.COMPUTE_CLASS}"
-            yield _Reference(path, "ComputeClass", "", name, is_needed=False)
+        field = labels.COMPUTE_CLASS
+        if name := section(spec, "nodeSelector").get(field):
+            path = f"{pods.path}.nodeSelector.{field}"
+            yield _Reference(path, field, "ComputeClass", "", name, is_needed=False)
         for reference in _named_in("pod", spec, pods.path, workload.namespace):
             if reference.kind != "PersistentVolumeClaim" or reference.name not in made_claims:
                 yield reference
@@ -248,32 +277,14 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
 def _of_object(manifest: Manifest) -> Iterator[_Reference]:
     namespace = _namespace(manifest)
     if namespace:
-        yield _Reference("metadata.namespace", "Namespace", "", namespace)
+        yield _Reference("metadata.namespace", "namespace", "Namespace", "", namespace)
     yield from _named_in(manifest["kind"], manifest, "", namespace)
 
 
 def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Reference]:
-    """Yield the names of the table in a tree, but those that may be missing (``optional``)."""
-    for keys, kind, is_needed in _fields(of):
+    """Yield what the fields of references.csv name in an object, except what is optional."""
+    for keys, kind, is_needed in _FIELDS.get(of, ()):
         for path, holder, name in named_values(tree, keys, at):
             if name and not holder.get("optional"):
                 where = namespace if kind in NAMESPACED_KINDS else ""
-                yield _Reference(path, kind, where, name, is_needed)
-
-
-class _Field(NamedTuple):
-    """A row of references.csv: where a kind names an object of another kind."""
-
-    keys: tuple[str, ...]
-    kind: str
-    is_needed: bool
-
-
-@cache
-def _fields(of: str) -> list[_Field]:
-    fields: list[_Field] = []
-    for row in _ROWS:
-        if row["of"] == of:
-            keys = tuple(row["path"].split("."))
-            fields.append(_Field(keys, row["kind"], is_needed=row["needed"] == "yes"))
-    return fields
+                yield _Reference(path, keys[-1], kind, where, name, is_needed)

@@ -33,7 +33,8 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
         "workloads": list(map(_workload_as_json, verdicts.workloads)),
         "stack": {
             "verdict": "nothing-to-judge" if verdicts.is_empty else verdicts.stack,
-            "reasons": _as_json(verdicts.reasons),
+            "reasons": _as_json(verdicts.reasons, Severity.ERROR, Severity.WARNING),
+            "information": _as_json(verdicts.reasons, Severity.INFO),
         },
         "cost": {
             "currency": verdicts.cost.currency,
@@ -57,8 +58,9 @@ def _workload_as_json(item: WorkloadVerdict) -> dict[str, Any]:
         "name": item.workload.name,
         **({"cluster": item.workload.cluster} if item.workload.cluster else {}),
         "verdict": item.verdict,
-        "reasons": _as_json(item.reasons),
-        "warnings": _as_json(item.warnings),
+        "reasons": _as_json(item.reasons, *Severity),
+        "warnings": _as_json(item.warnings, Severity.WARNING),
+        "information": _as_json(item.warnings, Severity.INFO),
         "gpus": _cost_as_json(item.gpus),
     }
 
@@ -69,13 +71,14 @@ def as_text(verdicts: Verdicts) -> str:
     for item in verdicts.workloads:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
         lines += [f"  {sentence(finding, item.workload)}" for finding in item.reasons]
-        lines += [f"  {_marked(finding, item.workload)}" for finding in item.warnings]
+        by_weight = sorted(item.warnings, key=lambda finding: finding.severity is Severity.INFO)
+        lines += [f"  {marked(finding, item.workload)}" for finding in by_weight]
         if item.gpus and item.verdict is not Verdict.CANNOT_FIT:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
             most = f"{run.amount:.2f} {verdicts.cost.currency} at most"
             lines.append(f"  A run costs {most}: {run.nodes} x {run.pool} for {run.hours:.1f} h.")
-    lines += map(of_stack, verdicts.of_stack)
+    lines += map(marked, verdicts.of_stack)
     return printable.lines([*lines, *as_summary(verdicts).splitlines()])
 
 
@@ -133,9 +136,9 @@ def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | N
     return values
 
 
-def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """Return findings as JSON values; whether they are errors, the verdict shows."""
-    values = [finding.to_dict() for finding in findings]
+def _as_json(findings: Iterable[Finding], *severities: Severity) -> list[dict[str, str]]:
+    """Return the findings of some severities as JSON values, which do not have it."""
+    values = [finding.to_dict() for finding in findings if finding.severity in severities]
     for value in values:
         del value["severity"]
         if not value["cluster"]:
@@ -165,14 +168,9 @@ def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 
-def of_stack(finding: Finding) -> str:
-    """Return a finding that is about no workload as text, with a mark if it has to change."""
-    return _marked(finding)
-
-
-def _marked(finding: Finding, workload: Workload | None = None) -> str:
-    mark = "" if finding.severity is Severity.INFO else f"{finding.severity}: "
-    return f"{mark}{sentence(finding, workload)}"
+def marked(finding: Finding, workload: Workload | None = None) -> str:
+    """Return a finding as text, with its severity in front."""
+    return f"{finding.severity}: {sentence(finding, workload)}"
 
 
 def sentence(finding: Finding, workload: Workload | None = None) -> str:

@@ -49,13 +49,25 @@ def _shared_claim(
     if pod_count < 2 or node_count(groups) < 2:
         return
     if set(access_modes(claim)) == {"ReadWriteOnce"}:
-        apart: list[AdmittedWorkload] = []
-        if volumes.is_of_one_node(claim):
-            apart = [admitted for admitted in sharing if _all_need_nodes(fitting, admitted)]
-        for admitted in apart:
+        are_apart = False
+        for admitted in sharing if volumes.is_of_one_node(claim) else ():
             count = admitted.pod_sets[0][0].count
-            yield admitted, Outcome.refused([_one_node_is_too_small(name_of(claim), count)])
-        if not apart:
+            run_at_once = admitted.workload.all_at_once and count >= 2
+            if run_at_once and _needs_nodes(fitting, admitted, count):
+                are_apart = True
+                message = (
+                    f"its {count} pods mount the claim {name_of(claim)}, which one node at a time "
+                    "may attach (ReadWriteOnce), and no node accepts all of them: pods on another "
+                    "node never start"
+                )
+                remedy = (
+                    f"Give {name_of(claim)} the access mode ReadWriteMany with a class that has "
+                    "it, or run as many pods as one node accepts without anti-affinity or "
+                    "spreading over nodes."
+                )
+                refused = Refusal("volume-access", "volumes", message, remedy)
+                yield admitted, Outcome.refused([refused])
+        if not are_apart:
             mounting = [admitted.workload for admitted in sharing]
             yield sharing[0], Outcome.warned([explain.shared_claim(name_of(claim), mounting)])
     zones: set[str | None] = set()
@@ -69,12 +81,6 @@ def _shared_claim(
         first_decides = doubt("volume-zone", "volumes", message, remedy, only_refuses=True)
         for admitted in sharing:
             yield admitted, Outcome.refused([first_decides])
-
-
-def _all_need_nodes(fitting: Fitting, admitted: AdmittedWorkload) -> bool:
-    """Return whether the pods of a workload must run at once and never all fit one node."""
-    count = admitted.pod_sets[0][0].count
-    return admitted.workload.all_at_once and count >= 2 and _needs_nodes(fitting, admitted, count)
 
 
 def _rollouts(
@@ -139,17 +145,6 @@ def _needs_nodes(fitting: Fitting, admitted: AdmittedWorkload, count: int) -> bo
             if node_count(eligible) > 1:
                 return True
     return False
-
-
-def _one_node_is_too_small(claim: str, count: int) -> Refusal:
-    attached = f"the claim {claim}, which one node at a time may attach (ReadWriteOnce)"
-    no_node = "no node accepts all of them: pods on another node never start"
-    message = f"its {count} pods mount {attached}, and {no_node}"
-    remedy = (
-        f"Give {claim} the access mode ReadWriteMany with a class that has it, or run as many pods"
-        " as one node accepts without anti-affinity or spreading over nodes."
-    )
-    return Refusal("volume-access", "volumes", message, remedy)
 
 
 def inline_disks(admitted: AdmittedWorkload) -> Outcome:

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes import labels, words
 from ml_foundations.kubernetes.objects import items, section
 from ml_foundations.kubernetes.quantities import WHOLE, millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number, verb
-from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Cause, Refusal
@@ -34,16 +34,16 @@ def explained(reason: Shortage) -> Refusal:
     constraint allows fewer pods than the nodes have room for; there are too few nodes.
     """
     pod = reason.pod
-    path = reason.pods.path
-    if reason.most >= reason.wanted:
-        some = f"between {reason.least} and {reason.most} of {reason.wanted} pods"
+    path = reason.pod_set.path
+    if reason.most >= reason.needed:
+        some = f"between {reason.least} and {reason.needed} of {reason.needed} pods"
         message = f"{some} find a place, as the scheduler's choices fall"
         remedy = "Loosen the constraint, or give every domain room for all."
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.node_groups:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    with_room = [group for group in reason.node_groups if group.room(pod)]
-    if not (able := [group for group in with_room if not refusals(pod, group.node)]):
+    able = [g for g in reason.node_groups if g.room(pod) and not refusals(pod, g.node)]
+    if not able:
         return _no_node_takes_one(reason)
     if reason.limited_by and reason.most < total_room(pod, able):
         return _limited(reason, able)
@@ -66,89 +66,98 @@ def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
     return sum(_DISTANCES.get(refusal.rule, _OTHER_RULE) for refusal in refused)
 
 
+def _distance(pod: PodClass, group: NodeGroup) -> tuple[float, ...]:
+    """Return how far a node is from taking one pod: the first number that differs decides.
+
+    These are points for each rule that refuses the pod and each resource that is short; how much of
+    these is missing, in shares of what the pod needs; and minus the number of such nodes.
+    """
+    points = _refusal_distance(pod, group)
+    missing_shares = 0.0
+    for lack in lacks(pod, group):
+        is_absent = not group.node.allocatable.get(lack.resource)
+        points += _ABSENT if is_absent and is_extended(lack.resource) else _SHORT
+        missing_shares += 1 - lack.free / lack.needed
+    return points, missing_shares, -group.count
+
+
 def _no_node_takes_one(reason: Shortage) -> Refusal:
-    """Return why the nearest node, which has the fewest reasons, does not accept even one pod."""
-    pods = reason.pods
+    """Return why the nearest node does not accept even one pod."""
+    pod_set = reason.pod_set
     pod = reason.pod
-
-    def distance(group: NodeGroup) -> tuple[float, ...]:
-        points = _refusal_distance(pod, group)
-        shares = 0.0
-        for lack in lacks(pod, group):
-            points += _ABSENT if is_extended(lack.resource) and not lack.free else _SHORT
-            shares += 1 - lack.free / lack.needed
-        return points, shares, -group.count
-
-    nearest = min(reason.node_groups, key=distance)
+    nearest = min(reason.node_groups, key=lambda group: _distance(pod, group))
     refused = refusals(pod, nearest.node)
     short = lacks(pod, nearest)
-    rule = "pod-anti-affinity"
-    path = pods.path
-    against = "pods that run there keep it off, by host ports or anti-affinity"
-    if refused or short:
-        against = "; ".join([*(refusal.message for refusal in refused), *lack_texts(short)])
+    against = "; ".join([*(refusal.message for refusal in refused), *lack_texts(short)])
     if refused:
         rule = refused[0].rule
-        path = refused[0].path
-        path = reason.sources.get(path, f"{pods.path}.{path}")
+        path = reason.sources.get(refused[0].path, f"{pod_set.path}.{refused[0].path}")
     elif short:
+        # Requests for networks follow from interfaces: the path of another resource is better.
         first = min(short, key=lambda lack: lack.resource.startswith(labels.GKE_NETWORKS))
         rule = "resources"
-        path = reason.sources.get(first.resource, _request_path(pods, first.resource))
+        path = reason.sources.get(first.resource, _request_path(pod_set, first.resource))
+    else:
+        rule = "pod-anti-affinity"
+        path = pod_set.path
+        against = "pods that run there keep it off, by host ports or anti-affinity"
     name = nearest.node.name
     message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it: {against}'
     return Refusal(rule, path, message, _remedy(reason, nearest))
 
 
-def _request_path(pods: PodSet, resource: str) -> str:
-    """Return where a template asks for most of a resource; its containers if it does not."""
+def _request_path(pod_set: PodSet, resource: str) -> str:
+    """Return where a template asks for most of a resource; its containers if it does not.
+
+    Networks are in an annotation of the pods, next to their spec.
+    """
     if resource.startswith(labels.GKE_NETWORKS):
-        holder = pods.path.removesuffix(".spec") if "." in pods.path else ""
-        return f"{holder}.metadata.annotations.{labels.GKE_INTERFACES}".lstrip(".")
+        holder = pod_set.path.removesuffix("spec")  # "" of a Pod, else such as "spec.template."
+        return f"{holder}metadata.annotations.{labels.GKE_INTERFACES}"
     amounts: dict[str, int] = {}
     for kind in ("containers", "initContainers"):
-        for index, container in enumerate(items(section(pods.template, "spec"), kind)):
+        for index, container in enumerate(items(section(pod_set.template, "spec"), kind)):
             for part in ("limits", "requests"):
-                path = f"{pods.path}.{kind}[{index}].resources.{part}.{resource}"
+                path = f"{pod_set.path}.{kind}[{index}].resources.{part}.{resource}"
                 if amount := millis(section(container, "resources", part)).get(resource):
                     amounts[path] = amount
-    return max(amounts, key=lambda path: amounts[path], default=f"{pods.path}.containers")
+    return max(amounts, key=lambda path: amounts[path], default=f"{pod_set.path}.containers")
 
 
-def daemon_set_nowhere(pods: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
+def daemon_set_nowhere(pod_set: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
-    path = pods.path
-    message = "it runs on no node, because there are none"
-    remedy = "Declare a node pool."
-    if groups:
-        nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
-        refused = refusals(pod, nearest.node)
-        name = nearest.node.name
-        messages = "; ".join(refusal.message for refusal in refused)
-        against = messages or "its controller does not choose it"
-        message = f'it runs on no node; the nearest, "{name}", does not take it: {against}'
-        path = f"{path}.{refused[0].path}" if refused else path
-        shortage = Shortage(pods, pod, groups, least=0, most=0, limited_by="", wanted=1)
-        remedy = _remedy(shortage, nearest)
-    return Refusal("daemon-set-without-nodes", path, message, remedy)
+    rule = "daemon-set-without-nodes"
+    path = pod_set.path
+    if not groups:
+        message = "it runs on no node, because there are none"
+        return Refusal(rule, path, message, "Declare a node pool.")
+    nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
+    refused = refusals(pod, nearest.node)
+    against = "; ".join(refusal.message for refusal in refused)
+    against = against or "its controller does not choose it"
+    message = f'it runs on no node; the nearest, "{nearest.node.name}", does not take it: {against}'
+    shortage = Shortage(pod_set, pod, groups, least=0, most=0, limited_by="", needed=1)
+    path = f"{path}.{refused[0].path}" if refused else path
+    return Refusal(rule, path, message, _remedy(shortage, nearest))
 
 
 def _remedy(reason: Shortage, nearest: NodeGroup) -> str:
     """Return the fewest changes with which the nearest pool accepts the pods."""
     refused = refusals(reason.pod, nearest.node)
-    rules = {refusal.rule for refusal in refused}
-    by_rule = _ways(reason, nearest, refused)
-    steps = [way for rule, way in by_rule.items() if rule in rules]
-    steps += _resource_ways(reason, nearest)
+    ways = _ways(reason, nearest, refused)
+    steps = [*ways.values(), *_resource_ways(reason, nearest)]
     sentences = [words.as_remedy(listed(steps))] if steps else []
-    sentences += [refusal.remedy for refusal in refused if refusal.rule not in by_rule]
+    sentences += [refusal.remedy for refusal in refused if refusal.rule not in ways]
     remedy = " ".join(filter(None, dict.fromkeys(sentences)))
     return remedy or "Free the node's host ports or loosen the anti-affinity."
 
 
 def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
-    """Return how to satisfy each rule, whether the nearest node refuses the pods by it or not."""
-    pods = reason.pods
+    """Return how to satisfy the rules by which the nearest node refuses the pods, by their names.
+
+    A rule that is not among them has a remedy in its refusal.
+    """
+    pod_set = reason.pod_set
     name = nearest.node.name
     tolerations = items(reason.pod.spec, "tolerations")
     lasting = [item for item in tolerations if item.get("tolerationSeconds") is None]
@@ -160,22 +169,24 @@ def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> d
     for refusal in refused:
         if refusal.rule == "node-selector":
             values.append(_values(reason, nearest, refusal.path.removeprefix("nodeSelector.")))
-            whole = pods.written_path("nodeSelector")
+            whole = pod_set.written_path("nodeSelector")
             selectors[reason.sources.get(refusal.path, whole)] = None
-    affinity = f"correct {pods.written_path('affinity.nodeAffinity')}"
+    affinity = f"correct {pod_set.written_path('affinity.nodeAffinity')}"
     if any(refusal.cause is Cause.NO_GPU_PRODUCT for refusal in refused):
         operator = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
         affinity += f" ({operator}; else set accelerator_label)"
-    return {
+    ways = {
         "taint": f"tolerate {taints}",
         "node-selector": f"correct {listed(selectors)} ({'; '.join(values)})",
         "node-affinity": affinity,
-        "node-name": f"remove {pods.written_path('nodeName')}",
+        "node-name": f"remove {pod_set.written_path('nodeName')}",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
         "volume-zone": f"give {name} nodes in the volume's zone",
         "disk-type": "choose a storage class with a disk type that the machine attaches",
     }
+    rules = {refusal.rule for refusal in refused}
+    return {rule: way for rule, way in ways.items() if rule in rules}
 
 
 def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
@@ -185,7 +196,9 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     labels_of_nodes = [group.node.labels for group in reason.node_groups]
     offered = {str(node_labels[key]) for node_labels in labels_of_nodes if key in node_labels}
     values = sorted(offered - {selected}, key=lambda value: (value != near, value))
-    return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
+    if not values:
+        return f"{nearest.node.name} has no {key}" if offered else f"no node has {key}"
+    return f"nodes have {key} {' or '.join(values)}"
 
 
 def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
@@ -196,6 +209,7 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
     overhead = millis(section(reason.pod.spec, "overhead"))
     ways = list[str]()
     claims = list[str]()
+    used = list[str]()
     absent = list[str]()
     for resource, _, free in lacks(reason.pod, nearest):
         left = free - overhead.get(resource, 0)
@@ -208,10 +222,15 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
             ways.append(f"request at most {most} {resource}{besides}")
         elif claim:
             claims.append(claim)
+        elif nearest.node.allocatable.get(resource):
+            used.append(resource)
         else:
             absent.append(resource)
     if claims:
         ways.append(f"let the selectors of {names(claims)} match free devices of one node")
+    if used:
+        name = nearest.node.name
+        ways.append(f"add nodes to {name}, or free {names(_without_ip(used))} there")
     if absent:
         ways.append(f"choose a pool that offers {names(_without_ip(absent))}")
     return ways
@@ -220,7 +239,7 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
 def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that a constraint, and not the nodes' room, limits the number of pods."""
     pod = reason.pod
-    pods = reason.pods
+    pod_set = reason.pod_set
     most = reason.most
     field, constraints = {
         "topology-spread": ("topologySpreadConstraints", pod.spread),
@@ -232,19 +251,19 @@ def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     keys = dict.fromkeys(constraint.key for constraint in constraints)
     over = f"over {names(keys)}" if keys else "with ReadWriteOncePod"
     roomy = names([f"{number(group.count, 'node')} of {group.node.name}" for group in able])
-    together = f"{number(reason.wanted, 'pod')} must run at once"
+    together = f"{number(reason.needed, 'pod')} must run at once"
     message = f"{together}, and {source or field} {over} lets {most}: {roomy} would have the room"
-    way = f"change {source}" if source else f"loosen {pods.written_path(field)}"
-    remedy = words.as_remedy(way, lowered(pods.counts, most))
-    return Refusal(reason.limited_by, source or f"{pods.path}.{field}", message, remedy)
+    way = f"change {source}" if source else f"loosen {pod_set.written_path(field)}"
+    remedy = words.as_remedy(way, lowered(pod_set.counts, most))
+    return Refusal(reason.limited_by, source or f"{pod_set.path}.{field}", message, remedy)
 
 
 def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod = reason.pod
-    pods = reason.pods
+    pod_set = reason.pod_set
     largest = max(able, key=lambda group: (group.room(pod), group.count))
-    missing = math.ceil((reason.wanted - reason.most) / largest.room(pod))
+    missing = math.ceil((reason.needed - reason.most) / largest.room(pod))
     # A pool that is split over its zones is one pool to the reader.
     by_pool = dict[str, NodeGroup]()
     counts = Counter[str]()
@@ -253,14 +272,14 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
         counts[group.node.name] += group.count
     offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
     name = largest.node.name
-    lower = lowered(pods.counts, reason.most)
+    lower = lowered(pod_set.counts, reason.most)
     way = f"raise the number of nodes by {missing}"
     if largest.node.is_template:
         way = f"raise the maximum of {name} to {number(counts[name] + missing, 'node')}"
-    room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
+    room = f"room for {reason.most} of the {reason.needed} pods that must run at once"
     message = f"each pod needs {needs(pod)}; {offers}: {room}"
     remedy = words.as_remedy(f"{way} or {lower}" if lower else way)
-    return Refusal("nodes", pods.count_path, message, remedy)
+    return Refusal("nodes", pod_set.count_path, message, remedy)
 
 
 def _offer(pod: PodClass, group: NodeGroup, count: int) -> str:
@@ -310,12 +329,13 @@ def needs(pod: PodClass) -> str:
     """Return what a pod requests: extended resources, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    # Requests for networks follow from interfaces.
-    networks = [name for name in requested if name.startswith(labels.GKE_NETWORKS)]
-    without_networks = [name for name in requested if name not in networks]
+    networks: list[str] = []
     amounts: list[str] = []
-    for name in without_networks:
-        amounts.append(f"{readable(pod.requests[name])} {resource_name(name)}")
+    for name in requested:
+        if name.startswith(labels.GKE_NETWORKS):
+            networks.append(name)  # in one number: these requests follow from interfaces
+        else:
+            amounts.append(f"{readable(pod.requests[name])} {resource_name(name)}")
     if networks:
         amounts.append(number(len(_without_ip(networks)), "network"))
     return ", ".join(amounts) or "a place"

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from ml_foundations.kinds.kind import at
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.objects import name_of, section
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model import exclusive
-from ml_foundations.planning.model.described_kinds import at
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.workloads import PodSet, Workload
 

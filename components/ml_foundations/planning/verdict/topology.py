@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ml_foundations.kinds.kind_files import kind_named
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -51,13 +52,6 @@ from ml_foundations.planning.verdict.fitting import Fitting
 
 _WORDS = {"node-selector": "nodeSelector", "node-affinity": "affinity"}
 """Kueue's words for the rules by which a node refuses pods."""
-_JUDGED = frozenset(
-    {
-        *("CronJob", "Deployment", "Job", "JobSet", "LeaderWorkerSet", "Pod"),
-        *("RayCluster", "RayJob", "RayService", "StatefulSet"),
-    }
-)
-"""The kinds that Kueue queues (kueue v0.19.2, pkg/controller/jobs)."""
 _STEPS_OF_DOMAIN = 10
 """The steps of the budget for one domain and one replica."""
 _TOO_MANY = "there are too many to try"
@@ -167,7 +161,6 @@ class Topologies:
     """Kueue's topologies of the flavors of a cluster, with the nodes in their domains."""
 
     def __init__(self, fitting: Fitting) -> None:
-        """Read the flavors and topologies of a cluster."""
         self._cluster = cluster = fitting.cluster
         self._fitting = fitting
         self._topologies = by_name(cluster.by_kind["Topology"])
@@ -185,7 +178,9 @@ class Topologies:
             return NOTHING_DECIDED
         flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
         with_topology = list(filter(self._topology, flavors))
-        if not with_topology and not any(_requests_topology(pods) for pods in workload.pods):
+        keys = {*labels.KUEUE_TOPOLOGY.values(), labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICES}
+        annotated = (annotations_of(pods.template) for pods in workload.pods)
+        if not with_topology and all(map(keys.isdisjoint, annotated)):
             return NOTHING_DECIDED
         if refused := [
             *refused_requests(workload.queued_sets),
@@ -218,7 +213,7 @@ class Topologies:
                 sets.append(_Set(request, pods, pod.of(spec=seen), requests, fewest))
         if not sets:
             return NOTHING_DECIDED
-        return self._in_flavors([*choices], sets, workload.queued_replicas)
+        return self._in_flavors(choices, sets, workload.queued_replicas)
 
     def _topology(self, flavor: str) -> str | None:
         return self._flavors.get(flavor, {}).get("topologyName")
@@ -241,12 +236,12 @@ class Topologies:
                 message = f"the levels of Topology {name} are not known"
                 yield doubt(RULE, "metadata.labels", message, f"Declare the Topology {name}.")
         is_in_group = workload.kind == "Pod" and bool(group_of(workload.manifest))
-        if workload.kind not in _JUDGED or is_in_group:
+        if kind_named(workload.kind).queue is None or is_in_group:
             what = "group" if is_in_group else workload.kind
             message = f"Kueue looks for a topology domain for each pod of a {what}"
             yield beyond_planning("kind", message, "Check it by a rehearsal.")
 
-    def _in_flavors(self, flavors: Sequence[str], sets: Sequence[_Set], replicas: int) -> Outcome:
+    def _in_flavors(self, flavors: Iterable[str], sets: Sequence[_Set], replicas: int) -> Outcome:
         outcomes = [self._in_flavor(flavor, sets, replicas) for flavor in flavors]
         if not outcomes:
             message = "its sets of pods need different flavors, and Kueue looks for one topology"
@@ -284,18 +279,14 @@ class Topologies:
 
     def _nodes_of(self, flavor: str, certain: bool) -> _Nodes:
         """Return the nodes of a flavor that there are for certain, or all that there may be."""
-        if (flavor, certain) not in self._nodes:
-            # DaemonSets may come before Kueue looks at the nodes, or after.
-            groups = self._fitting.occupied if certain else self._cluster.node_groups
-            self._nodes[flavor, certain] = self._made_nodes(flavor, groups, certain)
-        return self._nodes[flavor, certain]
-
-    def _made_nodes(self, flavor: str, groups: Iterable[NodeGroup], certain: bool) -> _Nodes:
+        if (flavor, certain) in self._nodes:
+            return self._nodes[flavor, certain]
         levels = self._levels(flavor)
         node_labels = section(self._flavors[flavor], "nodeLabels")
         members: dict[str, NodeGroup] = {}
         doubts: list[tuple[str, str]] = []
-        for group in groups:
+        # DaemonSets may come before Kueue looks at the nodes, or after.
+        for group in self._fitting.occupied if certain else self._cluster.node_groups:
             node = group.node
             made_labels = {**group.node.labels, labels.HOSTNAME: ""}
             unmet = [key for key in node_labels if made_labels.get(key) != node_labels[key]]
@@ -321,7 +312,9 @@ class Topologies:
         nodes = list(_topology_nodes(members, levels))
         topology = Topology(self._topology(flavor) or "", levels, nodes)
         tolerations = items(self._flavors[flavor], "tolerations")
-        return _Nodes(certain, topology, members, tolerations, doubts)
+        nodes_of_flavor = _Nodes(certain, topology, members, tolerations, doubts)
+        self._nodes[flavor, certain] = nodes_of_flavor
+        return nodes_of_flavor
 
     def _unmodelled(self, nodes: _Nodes, sets: Sequence[_Set]) -> Iterator[Refusal]:
         """Yield doubts about pods that fit by what Kueue counts, and perhaps not on the nodes."""
@@ -354,20 +347,13 @@ def _topology_nodes(
     members: Mapping[str, NodeGroup], levels: Sequence[str]
 ) -> Iterator[TopologyNode]:
     """Yield the nodes with the values of their levels: if some are not known, all may be near."""
-    unknown = [group for group in {*members.values()} if _lacks_level(group, levels)]
+    # Each node has another host name.
+    shared = {*levels} - {labels.HOSTNAME}
+    is_unknown = any(UNKNOWN in map(group.node.labels.get, shared) for group in {*members.values()})
+    unknown = dict.fromkeys(levels, _ANY) if is_unknown else {}
     for name, group in members.items():
-        node_labels = {**group.node.labels, **(dict.fromkeys(levels, _ANY) if unknown else {})}
+        node_labels = {**group.node.labels, **unknown}
         yield TopologyNode(name, {**node_labels, labels.HOSTNAME: name}, group.free)
-
-
-def _lacks_level(group: NodeGroup, levels: Sequence[str]) -> bool:
-    """Return whether the domain of some nodes is not known; each node has another host name."""
-    return UNKNOWN in map(group.node.labels.get, {*levels} - {labels.HOSTNAME})
-
-
-def _requests_topology(pods: PodSet) -> bool:
-    keys = {*labels.KUEUE_TOPOLOGY.values(), labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICES}
-    return not keys.isdisjoint(annotations_of(pods.template))
 
 
 def _groups(sets: Sequence[_Set]) -> list[tuple[_Set, _Set | None]]:

@@ -1,14 +1,14 @@
 """The verdicts on workloads and on the stack, with reasons, costs and quotas."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ml_foundations.kinds.kind_files import files_used
 from ml_foundations.planning.model.decisions import Verdict, together
-from ml_foundations.planning.model.kind_files import files_used
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.rules.added import packages_used
-from ml_foundations.planning.rules.findings import Finding, Severity
+from ml_foundations.planning.rules.findings import Finding, Severity, reason_of
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
@@ -96,6 +96,27 @@ class Verdicts:
     def of_stack(self) -> list[Finding]:
         """The findings about the stack itself, not about a workload that does not fit."""
         return [finding for finding in self.reasons if finding.rule != "workload"]
+
+    def with_findings(self, change: Callable[[Finding], Finding]) -> "Verdicts":
+        """Return the verdicts with another finding for each reason and warning."""
+        workloads: list[WorkloadVerdict] = []
+        for item in self.workloads:
+            reasons = tuple(map(change, item.reasons))
+            warnings = tuple(map(change, item.warnings))
+            workloads.append(replace(item, reasons=reasons, warnings=warnings))
+        reasons = tuple(map(change, self.reasons))
+        return replace(self, workloads=tuple(workloads), reasons=reasons)
+
+    def with_accepted(self, accepted: Mapping[str, str]) -> "Verdicts":
+        """Return the verdicts with accepted errors as warnings that name the user's reason."""
+
+        def shown(finding: Finding) -> Finding:
+            if not finding.is_error or not finding.is_accepted(accepted):
+                return finding
+            reason = f"accepted, because {reason_of(finding, accepted)}: {finding.message}"
+            return replace(finding, message=reason).as_warning()
+
+        return self.with_findings(shown)
 
     @property
     def findings(self) -> list[Finding]:
