@@ -35,9 +35,18 @@ class Access:
             user = _exec_credential(user["exec"], cluster)
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
-        self.pool = urllib3.PoolManager(
-            maxsize=_CONNECTIONS, retries=False, ssl_context=_tls(cluster, user)
-        )
+        try:
+            tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
+            if cluster.get("insecure-skip-tls-verify"):
+                tls.check_hostname = False
+                tls.verify_mode = ssl.CERT_NONE
+            if certificate := _pem(user, "client-certificate"):
+                # No key stays in a file, even if the engine kills this plugin.
+                with private_file(f"{certificate}\n{_pem(user, 'client-key') or ''}") as path:
+                    tls.load_cert_chain(path)
+        except (OSError, ValueError) as error:
+            raise RehearsalError(f"the kubeconfig's certificates cannot be used: {error}") from None
+        self.pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, ssl_context=tls)
         self._document = document | ({"current-context": context} if context else {})
 
     @contextmanager
@@ -57,21 +66,6 @@ def private_file(text: str, suffix: str = "") -> Iterator[Path]:
         file.write(text)
         file.flush()
         yield Path(file.name)
-
-
-def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-    """Return TLS settings. No key stays in a file, even if the engine kills this plugin."""
-    try:
-        context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
-        if cluster.get("insecure-skip-tls-verify"):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate := _pem(user, "client-certificate"):
-            with private_file(f"{certificate}\n{_pem(user, 'client-key') or ''}") as path:
-                context.load_cert_chain(path)
-    except (OSError, ValueError) as error:
-        raise RehearsalError(f"the kubeconfig's certificates cannot be used: {error}") from None
-    return context
 
 
 def _pem(entry: dict[str, Any], key: str) -> str | None:

@@ -93,11 +93,13 @@ class Api:
         return self.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
     def set_condition(self, path: str, type_: str, status: str, **details: str) -> None:
-        """Set one condition in an object's status. A strategic merge changes no other condition."""
-        condition = {"type": type_, "status": status, **details}
-        body = {"status": {"conditions": [condition]}}
+        """Set one condition in an object's status."""
+        self.set_status(path, {"conditions": [{"type": type_, "status": status, **details}]})
+
+    def set_status(self, path: str, status: Object) -> None:
+        """Set fields of an object's status. A strategic merge changes no other condition."""
         content_type = "application/strategic-merge-patch+json"
-        self.request("PATCH", f"{path}/status", body=body, content_type=content_type)
+        self.request("PATCH", f"{path}/status", body={"status": status}, content_type=content_type)
 
     def delete(self, path: str, **options: str) -> None:
         """Delete an object, with DeleteOptions. A missing object is not an error."""
@@ -202,7 +204,7 @@ def owners(item: Object) -> set[str]:
     return {owner["uid"] for owner in item["metadata"].get("ownerReferences") or []}
 
 
-def condition(item: Object, name: str) -> Object:
+def condition(item: Manifest, name: str) -> Object:
     """Return the condition of a type in the status of an object; empty if it has none."""
     conditions = (item.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == name), {})

@@ -10,8 +10,13 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ml_foundations.kubernetes import printable
+
+if TYPE_CHECKING:
+    from ml_foundations.catalog.machine_types import MachineType
 
 _REHEARSAL_PACKAGES = ("packaging", "psutil", "rich", "urllib3")
 """Packages of the extra ``rehearsal`` that every command except ``plan`` imports."""
@@ -54,11 +59,19 @@ def _run() -> None:
     if words[:1] == ["model"]:
         from ml_foundations.models.__main__ import main as model
 
-        sys.exit(model(words[1:], prog="ml-foundations model"))
+        def pools_of(stack: str, project: Path) -> "list[tuple[str, MachineType]]":
+            return _commands().pools_of(stack, project.expanduser())
+
+        sys.exit(model(words[1:], prog="ml-foundations model", pools_of=pools_of))
     args = _parse(words)
     if (args.command == "up" and sys.platform != "linux") or sys.platform == "win32":
         sys.exit(_NOT_LINUX)
     os.environ["ML_FOUNDATIONS_COMMAND"] = _command_as_typed()
+    _commands().run(args.command, args)
+
+
+def _commands() -> ModuleType:
+    """Return the module of the commands, or end the program if it lacks a package."""
     try:
         from ml_foundations.rehearsal import commands
     except ModuleNotFoundError as error:
@@ -66,7 +79,7 @@ def _run() -> None:
             raise
         fix = "In a checkout of ML Foundations, run: pip install '.[rehearsal]'"
         sys.exit(printable.line(f"error: a rehearsal needs the package {error.name}. {fix}"))
-    commands.run(args.command, args)
+    return commands
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
@@ -138,7 +151,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     up.add_argument(
         "--stockout",
-        type=_names,
+        type=lambda text: list(filter(None, text.split(","))),
         action="extend",
         default=[],
         metavar="POOL",
@@ -239,11 +252,6 @@ def _metric_and_value(text: str) -> tuple[str, str]:
         form = "Write NAME=VALUE, such as vllm:num_requests_waiting=20"
         raise argparse.ArgumentTypeError(f"{text!r} is invalid. {form}") from None
     return metric, value
-
-
-def _names(text: str) -> list[str]:
-    """Return the pools of ``h100,l4``."""
-    return [name for name in text.split(",") if name]
 
 
 def _command_as_typed() -> str:

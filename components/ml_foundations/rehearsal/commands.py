@@ -12,18 +12,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ml_foundations.catalog.services import (
-    finding_commands,
-    needed_apis,
-    needed_roles,
-    unlisted,
-)
-from ml_foundations.kubernetes import printable
+from ml_foundations.catalog import services
+from ml_foundations.catalog.machine_types import MachineType
+from ml_foundations.kinds.kind_files import FOLDER_VARIABLE
+from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names, number, verb
 from ml_foundations.planning.__main__ import tell
-from ml_foundations.planning.input.program import named
-from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
+from ml_foundations.planning.input.program import Resource, named, nodes_of
+from ml_foundations.planning.model.nodes import machine_of
 from ml_foundations.planning.verdict import markdown
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
@@ -120,27 +117,21 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
             console().print(WATCHING)
             with suppress(KeyboardInterrupt):
                 signal.pause()
-    if args.watch:
-        _write_page(contents.collect(rehearsal), rehearsal, rehearsal.page)
-    else:
-        _write_page(result, rehearsal, rehearsal.page)
-    _require_success(result)
+    latest = contents.collect(rehearsal) if args.watch else result
+    _write_page(latest, rehearsal, rehearsal.page)
+    if result.unwell:
+        count = len(result.unwell)
+        total = number(len(result.workloads), "workload")
+        raise RehearsalError(
+            f"{count} of {total} {verb(count, 'does', 'do')} not run; see the notes above"
+        )
+    if result.errors:
+        raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
 
 def _watched(rehearsal: Rehearsal) -> AbstractContextManager[None]:
     """Return a context in which the death of a process of the replicas ends ``up``."""
     return watched(lambda: replica.processes(rehearsal), rehearsal.command("up"))
-
-
-def _require_success(report: contents.Report) -> None:
-    if report.unwell:
-        count = len(report.unwell)
-        total = number(len(report.workloads), "workload")
-        raise RehearsalError(
-            f"{count} of {total} {verb(count, 'does', 'do')} not run; see the notes above"
-        )
-    if report.errors:
-        raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
 
 def _warn_early(rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
@@ -176,29 +167,46 @@ def _require_working_program(rehearsal: Rehearsal) -> None:
         program = dry_run(rehearsal)
     if program.is_certain:
         raise RehearsalError(f"the program fails: {program.error}")
-    if text := outline(program):
+    if program.error:
+        # With its tools, it may have what it lacks here: credentials, or what a provider answers.
+        console().print(f"warning: the program fails without its tools: {program.error}")
+    elif text := outline(program):
         console().print(f"{rehearsal.title} will have\n{text}")
 
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
-    project_files.source_stack_file(rehearsal)
-    program = dry_run(rehearsal, with_proof=False)
-    if program.error:
-        raise RehearsalError(f"the program fails: {program.error}")
-    resources = [
-        named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
-    ]
+    resources = _declared(rehearsal)
     needs = quota_needs(resources)
-    apis = needed_apis(resources)
-    roles = needed_roles(resources)
-    unknown = unlisted(resources)
+    apis = services.needed_apis(resources)
+    roles = services.needed_roles(resources)
+    unknown = services.unlisted(resources)
     if args.json:
         listed = {"quota": [*map(asdict, needs)], "apis": apis, "roles": roles, "unlisted": unknown}
         print(printable.as_json(listed))
     else:
         tables.show_quotas(needs, output())
         tables.show_access(apis, roles, unknown, output())
+
+
+def _declared(rehearsal: Rehearsal) -> list[Resource]:
+    project_files.source_stack_file(rehearsal)
+    program = dry_run(rehearsal, with_proof=False)
+    if program.error:
+        raise RehearsalError(f"the program fails: {program.error}")
+    return [named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()]
+
+
+def pools_of(stack: str, project: Path) -> list[tuple[str, MachineType]]:
+    """Return the names and machine types of a stack's node pools whose GPUs are not divided."""
+    pools: list[tuple[str, MachineType]] = []
+    with user_errors():
+        for node in nodes_of(_declared(Rehearsal.of(stack, project.resolve()))):
+            is_divided = labels.GKE_PARTITION_SIZE in node.labels
+            machine = machine_of(node)
+            if machine and not is_divided and labels.GKE_SHARING_STRATEGY not in node.labels:
+                pools.append((node.name, machine))
+    return pools
 
 
 def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -225,7 +233,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     retained = fleet.judge_stack(rehearsal).retained
     commands: Mapping[str, str] = {}
     with suppress(Exception):  # without its project, or with a broken state, it can be removed
-        commands = finding_commands([item.resource for item in deployed(rehearsal)])
+        commands = services.finding_commands([item.resource for item in deployed(rehearsal)])
     secrets = project_files.own_secrets(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
@@ -332,9 +340,7 @@ def _lock(rehearsal: Rehearsal) -> None:
 
 
 def _require_up(rehearsal: Rehearsal) -> None:
-    processes: list[Process] = []
-    for cluster in rehearsal.replicas:
-        processes += kwok.processes(cluster)
+    processes = [part for cluster in rehearsal.replicas for part in kwok.processes(cluster)]
     _require_running(rehearsal, processes if rehearsal.kubeconfig.exists() else [])
 
 

@@ -5,10 +5,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ml_foundations.kinds import kind_files
+from ml_foundations.kinds.kind_files import FOLDER_VARIABLE
 from ml_foundations.planning import judge
-from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.declared import full_name
-from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.compare import Comparison

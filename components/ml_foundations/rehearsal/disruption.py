@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.objects import labels_of, name_of, section
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names, number
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import NODES, Api, Object
 from ml_foundations.rehearsal.cloud import drain
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_finished
 from ml_foundations.rehearsal.cloud.events import now
@@ -27,7 +27,6 @@ from ml_foundations.rehearsal.report.workloads import of_users
 PREEMPTION = "preemption"
 MAX_RUN = "max-run-duration"
 UPGRADE = "upgrade"
-_NODES = "/api/v1/nodes"
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 90
 """After this long without a change, nothing more is awaited. Kubernetes itself removes the pods of
@@ -101,7 +100,7 @@ def _target(rehearsal: Rehearsal, node: str, pool: str) -> _Target:
     known: list[str] = []
     for replica in rehearsal.replicas:
         api = Api(Access(replica.kubeconfig))
-        nodes = [item for item in api.get(_NODES)["items"] if is_simulated(item)]
+        nodes = [item for item in api.get(NODES)["items"] if is_simulated(item)]
         pools = Store(replica).pools()
         targets: list[Object] = []
         for item in nodes:
@@ -152,7 +151,7 @@ def _disrupt(api: Api, node: Object, how: str) -> None:
     annotations = {key: now() if how == MAX_RUN else how}
     # A blue node gets no more pods.
     more = {"spec": {"unschedulable": True}} if how == BLUE else {}
-    api.patch(f"{_NODES}/{name_of(node)}", {"metadata": {"annotations": annotations}, **more})
+    api.patch(f"{NODES}/{name_of(node)}", {"metadata": {"annotations": annotations}, **more})
 
 
 def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disruption:

@@ -15,8 +15,6 @@ from ml_foundations.rehearsal.progress import RehearsalError
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 """The folder of this package. The processes of a rehearsal import it from there, too."""
 
-_MAKE_TARGETS = ("up", "down", "status", "report")
-
 _STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
 """A stack's name, as Pulumi allows it. ``down`` removes the folder with this name: never ``..``."""
 
@@ -35,7 +33,6 @@ class Rehearsal:
         self.cluster = cluster
         """The name of the replica, from ``for_cluster``; empty for the first."""
         self.replica_dir = root / "clusters" / cluster if cluster else root
-        """The files of the replica."""
         self.kubeconfig = self.replica_dir / "kubeconfig"
         """The kubeconfig with which kubectl and helm access the replica."""
         self.cluster_dir = self.replica_dir / "cluster"
@@ -51,7 +48,6 @@ class Rehearsal:
         self.releases_dir = self.replica_dir / "releases"
         """A JSON file per Helm release that was installed or only recorded."""
         self.page = root / "report.html"
-        """The report as a page."""
         self.log_dir = self.replica_dir / "logs"
         """The logs of all processes except the control plane's."""
         self.placeholders = root / "placeholders.json"
@@ -145,11 +141,10 @@ class Rehearsal:
             options = {"stack": self.stack} | options
         if self.project != Path.cwd():
             options = {"project": os.path.relpath(self.project)} | options
-        is_target = "ML_FOUNDATIONS_MAKE" in os.environ and name in _MAKE_TARGETS
-        program = (
-            "make" if is_target else os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations")
-        )
-        words = [program, name]
+        has_target = name in ("up", "down", "status", "report")
+        is_target = has_target and "ML_FOUNDATIONS_MAKE" in os.environ
+        typed = os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations")
+        words = ["make" if is_target else typed, name]
         for key, value in options.items():
             quoted = shlex.quote(value)
             words.append(f"{key.upper()}={quoted}" if is_target else f"--{key} {quoted}")

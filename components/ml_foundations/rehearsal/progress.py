@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 15
 """The interval between the lines of a step in a log."""
-_FREE = "Free some space"
 _ALLOW = "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
 _FIXES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space"),
     **dict.fromkeys((errno.EROFS, errno.EACCES), _ALLOW),
     errno.ENOTDIR: "A file is in the place of a folder: move it, or choose another folder",
 }

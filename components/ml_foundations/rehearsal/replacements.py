@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, section
 from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
+from ml_foundations.planning.input.clusters import PROVIDER
 from ml_foundations.rehearsal.engine.dry_run import DryRun, Options
 from ml_foundations.rehearsal.plugins.gcp import provider as gcp
 from ml_foundations.rehearsal.plugins.kubernetes import diff, settings
@@ -14,8 +15,6 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import as_stored
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below, steps
 from ml_foundations.rehearsal.plugins.tls.provider import TlsProvider
 
-_KUBERNETES_PROVIDER = "pulumi:providers:kubernetes"
-_GENERATED = ("random:", "tls:")
 _ANEW = object()
 """A value that the provider computes again; it differs from each earlier one."""
 
@@ -85,14 +84,14 @@ def _by_provider(
     type_: str, changed: list[str], before: Manifest, after: Manifest
 ) -> Iterable[str]:
     """Return the changed paths for which the provider replaces a resource."""
-    if type_ == _KUBERNETES_PROVIDER:
+    if type_ == PROVIDER:
         # A kubeconfig that is not known yet stays the same unless its cluster is renewed.
         known = {key: value for key, value in after.items() if value is not UNKNOWN}
         known = {key: UNKNOWN if value is _ANEW else value for key, value in known.items()}
         return settings.diff(dict(before), known).replaces if changed else ()
     if type_.startswith("gcp:"):
         return gcp.replaced(type_, changed, before, after)
-    if type_.startswith(_GENERATED):
+    if type_.startswith(("random:", "tls:")):
         return (path for path in changed if not is_below(path, TlsProvider.changes_in_place))
     if type_ == RELEASE:
         return (path for path in changed if path in ("name", "namespace"))

@@ -12,8 +12,7 @@ from ml_foundations.kubernetes.objects import api_object, name_of, namespace_of,
 from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api, Object, condition
-from ml_foundations.rehearsal.cloud.cluster import GKE_LABEL, Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import GKE_LABEL, Cluster, Controller
 from ml_foundations.rehearsal.cloud.informer import attempt
 
 NAMESPACE = "kube-system"
@@ -22,14 +21,16 @@ _CHECK_SECONDS = 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
 _MANIFESTS = [Path(__file__).with_name(name) for name in ("addons.yaml", "gateways.yaml")]
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_PATHS = {
+PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "DaemonSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets",
     "ResourceQuota": f"/api/v1/namespaces/{NAMESPACE}/resourcequotas",
+    "Service": f"/api/v1/namespaces/{NAMESPACE}/services",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
 }
+"""The collections of the kinds that GKE's add-ons and its metrics have."""
 
 
 class Addons:
@@ -50,10 +51,10 @@ class Addons:
             is_disabled = owner in disabled or name_of(manifest) in disabled
             (missing if is_disabled else created).append(manifest)
         for manifest in created:
-            self._api.ensure(_PATHS[manifest["kind"]], manifest)
+            self._api.ensure(PATHS[manifest["kind"]], manifest)
         for manifest in created:
             if manifest["kind"] == "CustomResourceDefinition":
-                self._age(f"{_PATHS[manifest['kind']]}/{name_of(manifest)}")
+                self._age(f"{PATHS[manifest['kind']]}/{name_of(manifest)}")
         self._missing = missing
 
     def _age(self, path: str) -> None:
@@ -84,14 +85,12 @@ class AddonController(Controller):
             return
         with attempt("kinds and classes of GKE"):
             self._addons.reconcile(self.cluster.properties)
-        existing: set[str] = set()
-        for item in self.cluster.daemon_sets.items():
-            if namespace_of(item) == NAMESPACE:
-                existing.add(name_of(item))
+        live = self.cluster.daemon_sets.items()
+        existing = {name_of(item) for item in live if namespace_of(item) == NAMESPACE}
         for manifest in daemon_sets(self.cluster.properties):
             if name_of(manifest) not in existing:
                 with attempt(f"GKE's own DaemonSet {name_of(manifest)}"):
-                    self.api.ensure(_PATHS["DaemonSet"], manifest)
+                    self.api.ensure(PATHS["DaemonSet"], manifest)
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.placement import placeable
 from ml_foundations.planning.verdict import shortage
+from ml_foundations.rehearsal.api import condition
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -84,10 +85,7 @@ def is_unschedulable(pod: Manifest) -> bool:
     """Return whether the scheduler has reported that no node fits a pod."""
     if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
         return False
-    for condition in items(section(pod, "status"), "conditions"):
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return True
-    return False
+    return condition(pod, "PodScheduled").get("reason") == "Unschedulable"
 
 
 def is_busy(pod: Manifest) -> bool:

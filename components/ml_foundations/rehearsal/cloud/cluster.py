@@ -1,4 +1,4 @@
-"""A cluster as its controllers share it: live objects, and the simulated Google Cloud."""
+"""A cluster, and the protocol of the simulated controllers, which share what is known of it."""
 
 import logging
 import threading
@@ -111,3 +111,15 @@ class Cluster:
         _log.info("node %s %s and goes", name_of(node), why)
         self.api.delete(path_in(NODES, node))
         self.nodes.drop(node)
+
+
+class Controller:
+    """A controller of one cluster. It asks in its constructor for what it watches."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.api = cluster.api
+
+    def reconcile(self) -> None:
+        """Do the work of one round. A failure affects no other controller."""
+        raise NotImplementedError

@@ -7,7 +7,7 @@ from ml_foundations.catalog import compute_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.rehearsal.api import Object, by_name, existing
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Controller
 from ml_foundations.rehearsal.cloud.statuses import new_condition, set_status
 from ml_foundations.rehearsal.cloud.store import Pool
 

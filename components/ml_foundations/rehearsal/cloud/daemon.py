@@ -19,7 +19,6 @@ from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
 
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
-_MODULE = "ml_foundations.rehearsal.cloud.daemon"
 _START_SECONDS = 120
 
 
@@ -35,7 +34,7 @@ def start(rehearsal: Rehearsal) -> None:
     version = _version(rehearsal)
     if not daemon.is_current(version):
         stop(rehearsal)
-        command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
+        command = [sys.executable, "-m", __name__, str(rehearsal.root), rehearsal.cluster]
         is_ready = _ready_file(rehearsal).exists
         needs = kwok.processes(rehearsal)
         daemon.start(command, version, is_ready, _START_SECONDS, needs, cwd=SOURCE_ROOT)

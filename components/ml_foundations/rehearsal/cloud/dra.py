@@ -16,8 +16,7 @@ from ml_foundations.planning.scheduler.placement import refusals_on_node
 from ml_foundations.rehearsal.api import Object, owners
 from ml_foundations.rehearsal.cloud import autoscaler, dranet, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -60,8 +59,10 @@ class DraDriver(Controller):
         for driver in (NVIDIA, INTERFACES):
             pools = [pool for pool in self.cluster.pools.values() if driver in self._drivers(pool)]
             if pools and driver.name not in self._with_classes:
+                # GKE or a chart creates them. A rehearsal may only have recorded the chart.
                 for name, condition in driver.classes.items():
-                    self.api.ensure(_CLASSES, _device_class(name, condition))
+                    spec = {"selectors": [{"cel": {"expression": condition}}]}
+                    self.api.ensure(_CLASSES, {"metadata": {"name": name}, "spec": spec})
                 self._with_classes.add(driver.name)
             self._publish(driver, pools)
 
@@ -72,10 +73,9 @@ class DraDriver(Controller):
         for pool in pools:
             for node in by_pool[pool.name]:
                 members[name_of(node)] = (pool, node)
-        published: dict[str, Object] = {}
-        for item in self._slices.items():
-            if item["spec"].get("driver") == driver.name:
-                published[item["spec"].get("nodeName")] = item
+        slices = self._slices.items()
+        of_driver = [item for item in slices if item["spec"].get("driver") == driver.name]
+        published: dict[str, Object] = {item["spec"].get("nodeName"): item for item in of_driver}
         for name in members.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
                 resource_slice = _resource_slice(driver, *members[name])
@@ -126,9 +126,7 @@ class DraDriver(Controller):
         """Return whether a node of a pool may have the devices that a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
-        devices: list[Object] = []
-        for driver in self._drivers(pool):
-            devices += driver.devices(pool)
+        devices = [device for driver in self._drivers(pool) for device in driver.devices(pool)]
         names = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
         for claim in self._claims.items():
             is_used = name_of(claim) in names or pod["metadata"]["uid"] in owners(claim)
@@ -162,12 +160,6 @@ class DraDriver(Controller):
 def _has_driver(pool: Pool) -> bool:
     """Return whether the driver runs on a pool's nodes: it selects them by GKE's label."""
     return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
-
-
-def _device_class(name: str, expression: str) -> Object:
-    """Return a class that GKE or a chart creates; a rehearsal may only have recorded the chart."""
-    selector = {"cel": {"expression": expression}}
-    return {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
 
 
 def _resource_slice(driver: Driver, pool: Pool, node: Object) -> Object:

@@ -4,15 +4,7 @@ import time
 from collections.abc import Iterable
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
-from ml_foundations.rehearsal.api import (
-    DISRUPTION_BUDGET,
-    NODES,
-    Api,
-    ApiError,
-    Object,
-    path_in,
-    pod_path,
-)
+from ml_foundations.rehearsal.api import DISRUPTION_BUDGET, NODES, Api, ApiError, path_in, pod_path
 from ml_foundations.rehearsal.cloud.events import Recorder
 
 BLOCKED = "EvictionBlocked"
@@ -31,7 +23,7 @@ class Drain:
         self._since: dict[str, float] = {}
         """When the drain of each node began."""
 
-    def finished(self, node: Object, running: Iterable[Manifest]) -> bool:
+    def finished(self, node: Manifest, running: Iterable[Manifest]) -> bool:
         """Go on with the drain of a node. Return whether no pod keeps it any more."""
         if not node["spec"].get("unschedulable"):
             self._api.patch(path_in(NODES, node), {"spec": {"unschedulable": True}})

@@ -7,8 +7,7 @@ from ml_foundations.kubernetes.objects import labels_of, name_of, section
 from ml_foundations.rehearsal.api import NODES, Object, path_in, pod_path
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.autoscaler import is_finished
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.events import now
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool

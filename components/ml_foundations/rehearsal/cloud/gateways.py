@@ -9,12 +9,11 @@ from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespa
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
 from ml_foundations.rehearsal.api import Object, condition, existing
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.load_balancers import address
 from ml_foundations.rehearsal.cloud.networks import cluster_network
-from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
+from ml_foundations.rehearsal.cloud.project_objects import follow
 from ml_foundations.rehearsal.cloud.statuses import Fault, new_condition, set_status
 
 _GATEWAY = f"/apis/{facts.GATEWAY_API}"
@@ -51,7 +50,6 @@ class GatewayController(Controller):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._made = ProjectObjects(cluster.api, cluster.project)
         self._recorder = Recorder(cluster.api, _CONTROLLER)
         self._has_classes = False
 
@@ -67,17 +65,21 @@ class GatewayController(Controller):
             body = {"apiVersion": facts.GATEWAY_API, "kind": "GatewayClass", "spec": spec}
             self.api.ensure(f"{_GATEWAY}/gatewayclasses", body | {"metadata": {"name": name}})
         self._has_classes = True
-        network = cluster_network(cluster)
         gateways: list[Object] = []
         for item in listed["items"]:
-            is_served = _class(item) in classes
-            if self._made.follow(_GATEWAYS, item, network, is_served=is_served):
+            if follow(self.cluster, _GATEWAYS, item, is_served=_class(item) in classes):
                 gateways.append(item)
         if not gateways:
             return
-        proxies = has_proxies(self.cluster.project.recorded(), network)
+        proxies = has_proxies(self.cluster.project.recorded(), cluster_network(cluster))
         for gateway in gateways:
-            self._set_gateway(gateway, has_proxies=proxies)
+            is_regional = _class(gateway) in facts.REGIONAL_CLASSES
+            fault = _NO_PROXIES if is_regional and not proxies else None
+            value = address(gateway["metadata"]["uid"], ())
+            addresses = [] if fault else [{"type": "IPAddress", "value": value}]
+            conditions = [new_condition("Accepted"), _condition("Programmed", fault)]
+            status = {"conditions": conditions, "addresses": addresses}
+            set_status(self.api, _GATEWAYS, gateway, status)
         pools = {_key(pool): pool for pool in existing(self.api, _POOLS)}
         policies = existing(self.api, f"/apis/{facts.POLICY_API}/healthcheckpolicies")
         by_name = {_key(gateway): gateway for gateway in gateways}
@@ -86,15 +88,6 @@ class GatewayController(Controller):
             parents = [gateway for key, gateway in by_name.items() if key in named]
             if parents:
                 self._set_route(route, parents, pools, policies)
-
-    def _set_gateway(self, gateway: Object, *, has_proxies: bool) -> None:
-        is_regional = _class(gateway) in facts.REGIONAL_CLASSES
-        fault = _NO_PROXIES if is_regional and not has_proxies else None
-        value = address(gateway["metadata"]["uid"], ())
-        addresses = [] if fault else [{"type": "IPAddress", "value": value}]
-        conditions = [new_condition("Accepted"), _condition("Programmed", fault)]
-        status = {"conditions": conditions, "addresses": addresses}
-        set_status(self.api, _GATEWAYS, gateway, status)
 
     def _set_route(
         self,

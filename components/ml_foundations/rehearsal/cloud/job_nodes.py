@@ -6,8 +6,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import labels_of, name_of
 from ml_foundations.rehearsal.api import owners
 from ml_foundations.rehearsal.cloud.autoscaler import is_finished
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 
 
 class JobNodeRecorder(Controller):
@@ -20,9 +19,8 @@ class JobNodeRecorder(Controller):
 
     def reconcile(self) -> None:
         """Record the pods that have ended, and forget the Jobs that are gone."""
-        pools: dict[str, str] = {}
-        for node in self.cluster.nodes.items():
-            pools[name_of(node)] = labels_of(node).get(labels.GKE_NODE_POOL, "")
+        nodes = self.cluster.nodes.items()
+        pools = {name_of(node): labels_of(node).get(labels.GKE_NODE_POOL, "") for node in nodes}
         jobs = {job["metadata"]["uid"] for job in self._jobs.items()}
         job_nodes = {uid: dict(self._job_nodes.get(uid, {})) for uid in jobs}
         removed = self.cluster.removed_pods

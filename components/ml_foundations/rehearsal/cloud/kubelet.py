@@ -1,4 +1,4 @@
-"""The kubelet: it keeps a pod from starting while a volume, ConfigMap or Secret is missing."""
+"""The kubelet: it starts a pod once its volumes, ConfigMaps and Secrets are there."""
 
 from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,8 @@ from ml_foundations.planning.input.program import granted_buckets
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.storage import claim_names
 from ml_foundations.rehearsal.api import NODES, Object, condition, existing, pod_path
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud import crashes
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.volumes import VOLUMES
@@ -84,6 +84,14 @@ class Kubelet(Controller):
             with attempt(f"showing pod {name_of(pod)} to kwok"):
                 shown = {_SHOWN: datetime.now(UTC).isoformat()}
                 self.api.patch(pod_path(pod), {"metadata": {"annotations": shown}})
+        for pod in pods:
+            statuses = items(pod["status"], "containerStatuses")
+            is_ready = all(status.get("ready", True) for status in statuses)
+            if pod["status"]["phase"] != "Running" or is_ready:
+                continue
+            with attempt(f"the restart of pod {name_of(pod)}"):
+                if (restarted := crashes.restarted(pod)) != statuses:
+                    self.api.set_status(pod_path(pod), {"containerStatuses": restarted})
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         if not waiting:
             return
@@ -110,6 +118,8 @@ class Kubelet(Controller):
                 failure = self._mount_failure(pod, missing_drivers, scanned)
                 if failure := failure or _missing(pod, keys):
                     self._recorder.warn(pod, "Pod", *failure)
+                elif ended := crashes.causes(self.api, pod):
+                    self.api.set_status(pod_path(pod), crashes.status(pod, ended))
                 else:
                     # kwok writes the other conditions at this time.
                     self.api.set_condition(pod_path(pod), _READY, "True")

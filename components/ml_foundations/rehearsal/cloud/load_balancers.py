@@ -7,11 +7,9 @@ from ipaddress import ip_network
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, name_of, section
 from ml_foundations.rehearsal.api import Object
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.informer import attempt
-from ml_foundations.rehearsal.cloud.networks import cluster_network
-from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
+from ml_foundations.rehearsal.cloud.project_objects import follow
 from ml_foundations.rehearsal.cloud.statuses import set_status
 
 SERVICES = "/api/v1/services"
@@ -31,14 +29,12 @@ class LoadBalancerController(Controller):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._made = ProjectObjects(cluster.api, cluster.project)
         self._services = cluster.watch(SERVICES)
         self._ingresses = cluster.watch(INGRESSES)
         self._classes = cluster.watch(CLASSES)
 
     def reconcile(self) -> None:
         """Give an address to each object that has none, and make what it needs in the project."""
-        network = cluster_network(self.cluster.properties)
         of_gke: list[tuple[str, Object, bool]] = []
         for item in self._services.items():
             balancer_class = item["spec"].get("loadBalancerClass", _GKE_CLASSES)
@@ -50,12 +46,10 @@ class LoadBalancerController(Controller):
         classes = set(map(name_of, self._classes.items()))
         for collection, item, is_of_gke in of_gke:
             with attempt(f"what {name_of(item)} needs in the project"):
-                self._made.follow(collection, item, network, is_served=is_of_gke)
+                follow(self.cluster, collection, item, is_served=is_of_gke)
             if is_of_gke or (collection == INGRESSES and is_served(item, classes)):
                 objects.append((collection, item))
-        taken: set[str] = set()
-        for _, item in objects:
-            taken.update(_addresses(item))
+        taken = set[str]().union(*(_addresses(item) for _, item in objects))
         for collection, item in objects:
             if _addresses(item):
                 continue

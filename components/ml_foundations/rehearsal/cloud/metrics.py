@@ -16,17 +16,11 @@ from ml_foundations.kubernetes.objects import annotations_of, name_of, section
 from ml_foundations.kubernetes.packaged_yaml import packaged_documents
 from ml_foundations.rehearsal.api import Object, existing
 from ml_foundations.rehearsal.cloud import json_server
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.addons import PATHS
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.control_plane import configuration
 
 APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
-_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_PATHS = {
-    "Service": "/api/v1/namespaces/kube-system/services",
-    "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
-}
 _MANIFESTS = Template(Path(__file__).with_name("metrics.yaml").read_text())
 _READ_BY_GKE = "/apis/autoscaling.gke.io/v1beta1/autoscalingmetrics"
 _OF_GKE = "rehearsal.ml-foundations/gke"
@@ -70,7 +64,7 @@ class MetricsServer(Controller):
                 self._of_gke = item
                 continue
             # Another start may have another port.
-            path = f"{_PATHS[item['kind']]}/{name_of(item)}"
+            path = f"{PATHS[item['kind']]}/{name_of(item)}"
             query = {"fieldManager": "gke"}
             self.api.request("PATCH", path, query, item, "application/apply-patch+yaml")
         identity = configuration.credentials(self.cluster.rehearsal)
@@ -104,17 +98,15 @@ class MetricsServer(Controller):
         is_of_gke = service is not None and _OF_GKE in annotations_of(service)
         if is_of_gke != metric.startswith(labels.GKE_METRIC):
             return None
-        known = {"timestamp": datetime.now(UTC).isoformat(), "value": self._value(metric)}
+        set_values = {_plain(key): value for key, value in self._store.switch("metrics").items()}
+        # By the whole name of the metric, or by a part of it between bars.
+        spellings = map(_plain, (metric, *metric.split("|")))
+        value = next((set_values[key] for key in spellings if key in set_values), "0")
+        known = {"timestamp": datetime.now(UTC).isoformat(), "value": value}
         # The versions of the API name a metric in two ways.
         named = {"metricName": metric, "metric": {"name": metric}}
-        whole = [{**value, **named, **known} for value in values]
+        whole = [{**item, **named, **known} for item in values]
         return {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}, "items": whole}
-
-    def _value(self, metric: str) -> str:
-        """Return the value of a metric, by its whole name or a part between bars."""
-        values = {_plain(name): value for name, value in self._store.switch("metrics").items()}
-        names = map(_plain, (metric, *metric.split("|")))
-        return next((values[name] for name in names if name in values), "0")
 
 
 def _plain(name: str) -> str:

@@ -9,16 +9,10 @@ from typing import Any
 
 from ml_foundations.catalog.gpu_fabrics import by_address_only, gpu_fabric
 from ml_foundations.kubernetes.objects import items, name_of, section
-from ml_foundations.planning.input.networks import (
-    Networks,
-    advertised,
-    device_networks,
-    last_part,
-)
+from ml_foundations.planning.input.networks import Networks, advertised, device_networks, last_part
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
 from ml_foundations.rehearsal.api import Object, existing
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.statuses import Fault, new_condition, set_status
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -40,8 +34,7 @@ def in_networks(pool: Pool, networks: Networks, by_ip_only: bool | None) -> Pool
     """Return a pool whose nodes advertise the networks that are ready.
 
     With ``by_ip_only``, they do so as nodes that llm-d has seen (guides/wide-ep-lws,
-    gke/kustomization.yaml): by NAME.IP without NAME. None is for those
-    machines alone.
+    gke/kustomization.yaml): by NAME.IP without NAME. None is for those machines alone.
     """
     resources, _ = advertised(section(pool.resource, "inputs"), networks)
     fabric = gpu_fabric(pool.machine)

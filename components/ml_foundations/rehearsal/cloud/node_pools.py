@@ -15,8 +15,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.rehearsal.api import NODES, Object, path_in
 from ml_foundations.rehearsal.cloud import autoscaler, nodes, operator
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, Unplaced, is_busy
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.drain import Drain
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import attempt

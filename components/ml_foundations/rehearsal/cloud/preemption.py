@@ -12,8 +12,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of
 from ml_foundations.rehearsal.api import NODES, Api, Object, path_in, pod_path
 from ml_foundations.rehearsal.cloud.autoscaler import is_finished
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 

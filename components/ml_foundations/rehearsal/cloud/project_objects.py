@@ -7,8 +7,9 @@ is left, and its network cannot be deleted (terraform-provider-google, issues 59
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import name_of, namespace_of
-from ml_foundations.rehearsal.api import Api, Object, path_in
-from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.api import Object, path_in
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.networks import cluster_network
 
 
 class _Kind(NamedTuple):
@@ -36,31 +37,24 @@ KINDS = {
 """By the names of their collections, the kinds for which GKE makes load balancers."""
 
 
-class ProjectObjects:
-    """Makes and removes the objects of load balancers in the project of a cluster."""
-
-    def __init__(self, api: Api, project: Store) -> None:
-        self._api = api
-        self._project = project
-
-    def follow(self, collection: str, item: Object, network: str, *, is_served: bool) -> bool:
-        """Make what an object needs in a network, or remove it. Return whether it is needed."""
-        kind = KINDS[collection.rpartition("/")[2]]
-        metadata = item["metadata"]
-        finalizers: list[str] = metadata.get("finalizers") or []
-        is_needed = is_served and "deletionTimestamp" not in metadata
-        if is_needed == (kind.finalizer in finalizers):
-            return is_needed
-        kept = [finalizer for finalizer in finalizers if finalizer != kind.finalizer]
-        name = f"{kind.prefix}-{namespace_of(item)}-{name_of(item)}-{metadata['uid'][:8]}"
-        for made in kind.made:
-            if is_needed:
-                record = {"name": f"{made}/{name}", "in": network}
-                self._project.save("made", f"{made}.{name}", record)
-            else:
-                self._project.delete("made", f"{made}.{name}")
-        if is_needed:
-            kept.append(kind.finalizer)
-        change = {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}
-        self._api.patch(path_in(collection, item), {"metadata": change})
+def follow(cluster: Cluster, collection: str, item: Object, *, is_served: bool) -> bool:
+    """Make what an object needs in the project, or remove it. Return whether it is needed."""
+    kind = KINDS[collection.rpartition("/")[2]]
+    metadata = item["metadata"]
+    finalizers: list[str] = metadata.get("finalizers") or []
+    is_needed = is_served and "deletionTimestamp" not in metadata
+    if is_needed == (kind.finalizer in finalizers):
         return is_needed
+    kept = [finalizer for finalizer in finalizers if finalizer != kind.finalizer]
+    name = f"{kind.prefix}-{namespace_of(item)}-{name_of(item)}-{metadata['uid'][:8]}"
+    for made in kind.made:
+        if is_needed:
+            record = {"name": f"{made}/{name}", "in": cluster_network(cluster.properties)}
+            cluster.project.save("made", f"{made}.{name}", record)
+        else:
+            cluster.project.delete("made", f"{made}.{name}")
+    if is_needed:
+        kept.append(kind.finalizer)
+    change = {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}
+    cluster.api.patch(path_in(collection, item), {"metadata": change})
+    return is_needed

@@ -9,8 +9,7 @@ from http.server import ThreadingHTTPServer
 
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import json_server
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.control_plane import controllers
 
 

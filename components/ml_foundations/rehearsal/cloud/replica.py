@@ -54,11 +54,8 @@ def delete(rehearsal: Rehearsal) -> None:
 def processes(rehearsal: Rehearsal) -> Iterator[Process]:
     """Yield the processes of all replicas with a cluster, whether or not they run."""
     for replica in filter(_has_cluster, rehearsal.replicas):
-        for process in (
-            *kwok.processes(replica),
-            daemon.process(replica),
-            *controllers.processes(replica),
-        ):
+        parts = (*kwok.processes(replica), daemon.process(replica), *controllers.processes(replica))
+        for process in parts:
             if replica.cluster:
                 process = replace(process, name=f"{process.name} of {replica.cluster}")
             yield process

@@ -157,9 +157,6 @@ class Store:
         return self.root / folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', key)}.json"
 
     def _all(self, folder: str) -> list[dict[str, Any]]:
-        resources: list[dict[str, Any]] = []
-        for path in sorted((self.root / folder).glob("*.json")):
-            # Another process may delete a file after it was listed.
-            if resource := read_json(path, None):
-                resources.append(resource)
-        return resources
+        paths = sorted((self.root / folder).glob("*.json"))
+        # Another process may delete a file after it was listed.
+        return list(filter(None, [read_json(path, None) for path in paths]))

@@ -3,9 +3,8 @@
 import time
 
 from ml_foundations.rehearsal.cloud.addons import AddonController
-from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.compute_classes import ComputeClassController
-from ml_foundations.rehearsal.cloud.controller import Controller
 from ml_foundations.rehearsal.cloud.dra import DraDriver
 from ml_foundations.rehearsal.cloud.failures import NodeRepair
 from ml_foundations.rehearsal.cloud.gateways import GatewayController

@@ -9,8 +9,7 @@ from ml_foundations.kubernetes import labels, objects
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Object, by_name, existing, path_in
-from ml_foundations.rehearsal.cloud.cluster import Cluster
-from ml_foundations.rehearsal.cloud.controller import Controller
+from ml_foundations.rehearsal.cloud.cluster import Cluster, Controller
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.statuses import set_status
@@ -25,7 +24,6 @@ _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 """The annotation with which the controller manager asks a driver for a volume."""
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation with which the scheduler asks for a volume that is available on a node."""
-_FIRST_CONSUMER = "WaitForFirstConsumer"
 _NODE_PREFIX = "gke-"
 """The stage claim-provision makes the disks for other nodes, and those with Immediate binding."""
 _DRIVERS = ".csi.storage.gke.io"
@@ -87,10 +85,8 @@ class VolumeProvisioner(Controller):
 
     def _take_snapshots(self) -> None:
         """Mark each VolumeSnapshot whose claim has a volume as taken."""
-        bound: set[tuple[str, str]] = set()
-        for claim in self._claims.items():
-            if claim["spec"].get("volumeName"):
-                bound.add((namespace_of(claim), name_of(claim)))
+        claims = [claim for claim in self._claims.items() if claim["spec"].get("volumeName")]
+        bound = {(namespace_of(claim), name_of(claim)) for claim in claims}
         for snapshot in existing(self.api, _SNAPSHOTS):
             source = section(snapshot, "spec", "source").get("persistentVolumeClaimName")
             if (namespace_of(snapshot), source) in bound:
@@ -106,11 +102,8 @@ class VolumeProvisioner(Controller):
         if not names:
             return None
         claims = {(namespace_of(item), name_of(item)): item for item in self._claims.items()}
-        limits: list[frozenset[str]] = []
-        for name in names:
-            zones = self._zones_of(claims.get((namespace_of(pod), name)))
-            if zones is not None:
-                limits.append(frozenset(zones))
+        zones = [self._zones_of(claims.get((namespace_of(pod), name))) for name in names]
+        limits = [frozenset(limit) for limit in zones if limit is not None]
         return frozenset.intersection(*limits) if limits else None
 
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
@@ -128,7 +121,7 @@ class VolumeProvisioner(Controller):
                         zones += expression["values"]
             return zones or None
         storage_class = by_name(self._classes.items()).get(spec.get("storageClassName", ""))
-        if storage_class and storage_class.get("volumeBindingMode") == _FIRST_CONSUMER:
+        if storage_class and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer":
             return allowed_zones(storage_class) or None
         return ()
 

@@ -68,7 +68,7 @@ class Controller:
     namespace: str
     settings: Mapping[str, Any]
     """The values of its configuration that differ from the chart's."""
-    makes_certificate: bool
+    makes_certificate: bool = False
     """Whether it creates the certificate of its webhooks. Otherwise it uses the control plane's."""
     asks_dashboards: bool = False
     """Whether it asks pods by HTTP. A server on its port ``dashboard`` answers for them."""
@@ -92,16 +92,14 @@ KUEUE = Controller(
 JOBSET = Controller(
     groups.JOBSET,
     "jobset-system",
-    {"internalCertManagement": {"enable": False}},
     # Otherwise it requires a certificate in /tmp, which rehearsals would share.
-    makes_certificate=False,
+    {"internalCertManagement": {"enable": False}},
 )
 LWS = Controller(
     groups.LWS,
     "lws-system",
-    {"internalCertManagement": {"enable": False}},
     # Otherwise it waits until it has written its certificate to a Secret and patched its webhooks.
-    makes_certificate=False,
+    {"internalCertManagement": {"enable": False}},
 )
 KUBERAY = Controller(
     groups.KUBERAY,
@@ -111,14 +109,12 @@ KUBERAY = Controller(
         "kind": "Configuration",
         "enableLeaderElection": False,
     },
-    makes_certificate=False,
     asks_dashboards=True,
 )
 TRAINER = Controller(
     groups.TRAINER,
     "kubeflow-system",
     {"certManagement": {"enable": False}},
-    makes_certificate=False,
     certificates=_DEFAULT_CERTIFICATES,
 )
 CONTROLLERS = (JOBSET, LWS, KUBERAY, TRAINER, KUEUE)
@@ -221,10 +217,10 @@ def _install(
     options = ("--server-side", "--force-conflicts", "--field-manager=rehearsal")
     _kubectl(rehearsal, tools, objects, "apply", *options)
     # A controller that does not find its kinds looks for them again only after 10 seconds.
-    kinds: list[Object] | Path = []
-    if _has_chart(controller):
-        kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    else:
+    kinds: list[Object] | Path = [
+        item for item in objects if item["kind"] == "CustomResourceDefinition"
+    ]
+    if not _has_chart(controller):
         kinds = toolchain.build(controller.group) / _DEFINITIONS
         _kubectl(rehearsal, tools, kinds, "apply", *options)
     _await_established(rehearsal, tools, kinds)

@@ -99,7 +99,6 @@ def _kwokctl(rehearsal: Rehearsal) -> Process:
 
 
 def _running_processes(rehearsal: Rehearsal) -> list[psutil.Process]:
-    """Return the running processes of the control plane."""
     folder = configuration.cluster_folder(rehearsal) / "bin"
     running = {*filter(None, (component.find() for component in processes(rehearsal)))}
     # A process whose record is missing is found by the folder of its executable.
@@ -120,7 +119,11 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     child = kwokctl.launch(command, env=environment)
     deadline = time.monotonic() + _READY_SECONDS
     while True:
-        _record(rehearsal)
+        # Record what kwokctl has started: its own files contain only pids.
+        for process in processes(rehearsal):
+            pid = read_text(process.file.with_suffix(".pid")).strip()
+            if pid and not process.file.exists():
+                process.record(int(pid))
         ended = _ended_early(rehearsal)
         if ended and child.poll() == 0:
             for process in ended:
@@ -140,14 +143,6 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
             raise RehearsalError(f"{failure}. {by_name.get(name, kwokctl).end_of_log}")
         progress.detail(", ".join(waiting))
         time.sleep(0.1)
-
-
-def _record(rehearsal: Rehearsal) -> None:
-    """Record the processes that kwokctl has started. Its own files contain only pids."""
-    for process in processes(rehearsal):
-        pid = read_text(process.file.with_suffix(".pid")).strip()
-        if pid and not process.file.exists():
-            process.record(int(pid))
 
 
 def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:

@@ -56,28 +56,24 @@ class _Monitor(mocks.MockMonitor):
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the protocol's name)
         answer = super().RegisterResource(request)
-        resource = {"urn": answer.urn, "type": request.type, "options": _options(request)}
-        resource["inputs"] = json_format.MessageToDict(request.object)
+        trigger = json_format.MessageToDict(request.replacement_trigger)
+        deletes_first = request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
+        dependencies = request.propertyDependencies.items()
+        # These options decide whether an update replaces the resource.
+        options = {
+            "ignored": list(request.ignoreChanges),
+            "replaced": list(request.replaceOnChanges),
+            "replace_with": list(request.replace_with),
+            "replacement_trigger": trigger if request.HasField("replacement_trigger") else None,
+            "deletes_first": deletes_first,
+            "provider": request.provider.rpartition("::")[0],
+            "parent": "" if f"::{_STACK}::" in request.parent else request.parent,
+            "sources": {key: list(dependency.urns) for key, dependency in dependencies},
+        }
+        inputs = json_format.MessageToDict(request.object)
+        resource = {"urn": answer.urn, "type": request.type, "inputs": inputs, "options": options}
         self.registered.append(resource)
         return answer
-
-
-def _options(request: Any) -> dict[str, Any]:
-    """Return the options that decide whether an update replaces a resource."""
-    trigger = json_format.MessageToDict(request.replacement_trigger)
-    dependencies = request.propertyDependencies.items()
-    return {
-        "ignored": list(request.ignoreChanges),
-        "replaced": list(request.replaceOnChanges),
-        "replace_with": list(request.replace_with),
-        "replacement_trigger": trigger if request.HasField("replacement_trigger") else None,
-        "deletes_first": request.deleteBeforeReplace
-        if request.deleteBeforeReplaceDefined
-        else None,
-        "provider": request.provider.rpartition("::")[0],
-        "parent": "" if f"::{_STACK}::" in request.parent else request.parent,
-        "sources": {key: list(dependency.urns) for key, dependency in dependencies},
-    }
 
 
 def main() -> None:

@@ -57,7 +57,14 @@ def install(
     _link_other_stacks(rehearsal)
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))
-    _write_script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
+    # This script copies the stack file if it was edited, then runs the real CLI.
+    paths = {"cli": tools.pulumi, "root": rehearsal.root}
+    paths["seen"] = project_files.copied_source(rehearsal)
+    paths["source"] = project_files.source_stack_file(rehearsal)
+    words = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    launcher = Path(__file__).with_name("pulumi.sh").read_text()
+    script = launcher.format_map(words | {"python": _python()})
+    _write_script(rehearsal.bin_dir / "pulumi", script)
     auth_plugin = _module_launcher(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin")
     _write_script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth_plugin)
     _install_plugins(rehearsal, {*allowed, *([_KUBERNETES] if official_kubernetes else [])})
@@ -176,16 +183,6 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
         state = root / "state" / stacks / f"{root.name}.json"
         if root != rehearsal.root and state.is_file():
             (folder / state.name).symlink_to(state)
-
-
-def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
-    """Return a script that copies the stack file if it was edited, then runs the real CLI."""
-    seen = project_files.copied_source(rehearsal)
-    paths = {"seen": seen, "cli": tools.pulumi, "root": rehearsal.root}
-    paths["source"] = project_files.source_stack_file(rehearsal)
-    values = {name: shlex.quote(str(path)) for name, path in paths.items()}
-    template = Path(__file__).with_name("pulumi.sh").read_text()
-    return template.format_map(values | {"python": _python()})
 
 
 def _module_launcher(rehearsal: Rehearsal, module: str) -> str:

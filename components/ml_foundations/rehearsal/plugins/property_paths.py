@@ -57,7 +57,7 @@ def value_at(value: Any, path: str) -> Any:
     """Return the value at a path, or None if there is none."""
     for step in steps(path):
         if isinstance(value, list):
-            value = value[int(step)] if step.isdigit() and int(step) < len(value) else None
+            value = value[int(step)] if step.isdecimal() and int(step) < len(value) else None
         else:
             value = value.get(step) if isinstance(value, Mapping) else None
     return value

@@ -11,6 +11,8 @@ import grpc
 _THREADS = 1000
 """The calls that are served at once. Most only wait, until a resource is ready."""
 _CHECK_SECONDS = 1
+SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+"""The options of a server or channel with messages of any size."""
 
 
 def serve(
@@ -24,8 +26,7 @@ def serve(
     calls then have ``grace`` seconds to return.
     """
     engine = os.getppid()
-    sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    server = grpc.server(ThreadPoolExecutor(_THREADS), options=sizes)
+    server = grpc.server(ThreadPoolExecutor(_THREADS), options=SIZES)
     register(server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -42,10 +42,8 @@ def _read(value: Any, nulls: bool) -> Any:
         return [_read(item, nulls) for item in value]
     if not isinstance(value, struct_pb2.Struct):
         return UNKNOWN if value == UNKNOWN_ON_THE_WIRE else value
-    properties: Properties = {}
-    for key, item in value.items():
-        if nulls or item is not None:
-            properties[key] = _read(item, nulls)
+    items = value.items()
+    properties = {key: _read(item, nulls) for key, item in items if nulls or item is not None}
     signature = properties.get(SIGNATURE)
     if signature == SECRET_SIGNATURE:
         return properties.get("value")
@@ -64,14 +62,11 @@ def kept_secret(value: Any, source: Any) -> Any:
             is_secret = source[SIGNATURE] == SECRET_SIGNATURE
             return Secret(value) if is_secret and not isinstance(value, Secret) else value
         if isinstance(value, Mapping):
-            marked = dict(value)
-            for key in value:
-                if key in source.fields:
-                    marked[key] = kept_secret(value[key], source[key])
-            return marked
+            known = [key for key in value if key in source.fields]
+            return {**value, **{key: kept_secret(value[key], source[key]) for key in known}}
     if isinstance(source, struct_pb2.ListValue) and isinstance(value, list):
-        known = list(map(kept_secret, value, source))
-        return known + value[len(known) :]
+        marked = list(map(kept_secret, value, source))
+        return marked + value[len(marked) :]
     return value
 
 

@@ -28,7 +28,6 @@ from ml_foundations.rehearsal.report.disruptions import Disruption
 from ml_foundations.rehearsal.report.purchases import Purchase, purchases
 from ml_foundations.rehearsal.report.workloads import Workload
 
-_LINKS = "https://www.googleapis.com/"
 _SIMULATED = {
     GPU_OPERATOR.name: "its labels and GPUs are simulated",
     DRA_DRIVER.name: "its ResourceSlices are simulated",
@@ -77,6 +76,8 @@ class Report:
     """The errors of the proof on the deployed stack, whether or not its pods run here."""
     refuted: tuple[Finding, ...] = ()
     """The errors of the proof about workloads that have completed here: the proof was wrong."""
+    information: tuple[Finding, ...] = ()
+    """What is good to know about the deployed stack, such as the requests that a server holds."""
     to_replace: list[str] = field(default_factory=list[str])
     """Placeholders that a preview for Google Cloud refuses, each with a resource that uses it."""
     disruption: Disruption | None = None
@@ -88,8 +89,8 @@ class Report:
         """Return the report as data for JSON and the page, without what it was made of."""
         data = asdict(replace(self, seen=[], workloads=[]))
         del data["seen"]
-        data |= {"errors": [finding.to_dict() for finding in self.errors]}
-        data |= {"refuted": [finding.to_dict() for finding in self.refuted]}
+        for name in ("errors", "refuted", "information"):
+            data[name] = [finding.to_dict() for finding in getattr(self, name)]
         data["workloads"] = [row.to_dict() for row in self.workloads]
         return data
 
@@ -125,7 +126,7 @@ def _to_replace(rehearsal: Rehearsal) -> list[str]:
     # The state lists resources in the order in which they were made, which differs between runs.
     for finding in sorted(placeholders_of(resources), key=lambda finding: finding.object):
         # A link to a resource of the stack contains the placeholder of its project.
-        if not finding.value.startswith(_LINKS):
+        if not finding.value.startswith("https://www.googleapis.com/"):
             users.setdefault(finding.value, finding.object)
     return sorted(f"{value} ({user})" for value, user in users.items())
 
@@ -142,8 +143,7 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     # The nodes of ended Jobs may be gone. The store has kept their pools.
     for pools in job_nodes.values():
         pool_by_node |= pools
-    for node in nodes:
-        pool_by_node[name_of(node)] = pool_of(node)
+    pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     rows: list[Workload] = []
     # The GPUs of these pools are missing if the GPU Operator is not installed.
     without_operator = [name for name, pool in declared.items() if pool.is_left_to_operator]
@@ -189,9 +189,7 @@ def _pools(
 ) -> list[dict[str, Any]]:
     """Return the node pools. Copied nodes without a pool are grouped by their machine type."""
     # A pool of the user's own cluster may have the name of a declared pool, so it is another key.
-    by_pool: dict[tuple[str, bool], list[Object]] = {}
-    for name in declared:
-        by_pool[name, True] = []
+    by_pool: dict[tuple[str, bool], list[Object]] = {(name, True): [] for name in declared}
     for node in nodes:
         by_pool.setdefault((pool_of(node), is_simulated(node)), []).append(node)
     used: Counter[str] = Counter()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -26,18 +27,11 @@ from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.workloads import of_users, without_values
 
-_JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _REPORTING = ("JobSet", "Workload")
 """The kinds whose controllers report how a gang ends and starts again."""
-_TRAININGS = {
-    "/apis/batch/v1/jobs": "Job",
-    _JOB_SETS: "JobSet",
-    # Trainer gives its JobSet the name of the TrainJob.
-    "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": "JobSet",
-}
+# Trainer gives its JobSet the name of the TrainJob.
+_TRAININGS = {"Job": "Job", "JobSet": "JobSet", "TrainJob": "JobSet"}
 """The kinds that may have checkpoints, each with the kind that owns its pods."""
-_OWNER_LABELS = {"JobSet": labels.JOB_SET_NAME, "RayCluster": labels.RAY_CLUSTER}
-"""The label by which pods name a workload that is not their owner."""
 
 
 @dataclass(frozen=True)
@@ -237,12 +231,11 @@ def workload_of(pod: Manifest) -> str:
     """Return kind, namespace and name of the workload, or the group, that a pod belongs to."""
     namespace = namespace_of(pod)
     pod_labels = labels_of(pod)
-    for kind, label in _OWNER_LABELS.items():
-        if name := pod_labels.get(label):
-            return f"{kind} {namespace}/{name}"
-    if (group := pod_labels.get(labels.LWS_GROUP_INDEX)) is not None:
-        # A group restarts as a whole, and the other groups go on.
-        return f"LeaderWorkerSet {namespace}/{pod_labels[labels.LWS_NAME]} (group {group})"
+    for kind, described in kinds().items():
+        if name := pod_labels.get(described.name_label):
+            # A group restarts as a whole, and the other groups go on.
+            group = pod_labels.get(labels.LWS_GROUP_INDEX)
+            return f"{kind} {namespace}/{name}" + (f" (group {group})" if group else "")
     owner = next(iter(items(pod["metadata"], "ownerReferences")), {})
     kind = owner.get("kind", "Pod")
     name = owner.get("name", name_of(pod))
@@ -254,7 +247,7 @@ def workload_of(pod: Manifest) -> str:
 def _restarts(api: Api) -> Counter[str]:
     """Return how often each JobSet has restarted."""
     counts: Counter[str] = Counter()
-    for item in existing(api, _JOB_SETS):
+    for item in existing(api, kinds()["JobSet"].collection):
         name = f"JobSet {namespace_of(item)}/{name_of(item)}"
         counts[name] = section(item, "status").get("restarts", 0)
     return counts
@@ -263,8 +256,8 @@ def _restarts(api: Api) -> Counter[str]:
 def _checkpoint_seconds(api: Api) -> dict[str, int]:
     """Return the seconds between the checkpoints of each training that declares them."""
     seconds_by_training: dict[str, int] = {}
-    for path, kind in _TRAININGS.items():
-        for item in existing(api, path):
+    for training, kind in _TRAININGS.items():
+        for item in existing(api, kinds()[training].collection):
             if seconds := annotations_of(item).get(labels.CHECKPOINT_SECONDS):
                 seconds_by_training[f"{kind} {namespace_of(item)}/{name_of(item)}"] = int(seconds)
     return seconds_by_training

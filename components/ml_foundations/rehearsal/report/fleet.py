@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input.clusters import Declared
-from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.rules.findings import Finding, Severity
@@ -98,7 +98,9 @@ def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
     findings = errors(verdicts, rehearsal)
     refuted = tuple(filter(partial(_is_refuted, report), findings))
     remaining = tuple(finding for finding in findings if finding not in refuted)
-    return replace(report, retained=verdicts.retained, errors=remaining, refuted=refuted)
+    information = tuple(item for item in verdicts.findings if item.severity is Severity.INFO)
+    report = replace(report, retained=verdicts.retained, information=information)
+    return replace(report, errors=remaining, refuted=refuted)
 
 
 def _is_refuted(report: Report, finding: Finding) -> bool:

@@ -22,17 +22,6 @@ def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_secon
     # The page allows this one script, by its hash (Content-Security-Policy), and nothing else.
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    data = _data(report, fleet, title, now) | {"reload": reload_seconds}
-    # Escaped, so that no text can end the script element that holds the data.
-    text = json.dumps(data, default=_as_json).replace("<", "\\u003c")
-    return template.replace("{{hash}}", digest, 1).replace("{{data}}", text, 1)
-
-
-def _as_json(value: Decimal | datetime) -> float | str:
-    return float(value) if isinstance(value, Decimal) else value.isoformat()
-
-
-def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, Any]:
     verdicts = fleet.verdicts
     least, most = (None, None) if verdicts.cost.text == "unknown" else verdicts.cost.at_least
     cost = {
@@ -42,7 +31,7 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "pools": list(map(asdict, verdicts.cost.every)),
         "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
     }
-    return {
+    data = {
         **report.to_dict(),
         "title": title,
         "now": now,
@@ -56,7 +45,15 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "retained": list(map(asdict, verdicts.retained)),
         "teams": {team: asdict(team_cost) for team, team_cost in verdicts.teams.items()},
         "findings": [finding.to_dict() for finding in verdicts.findings],
+        "reload": reload_seconds,
     }
+    # Escaped, so that no text can end the script element that holds the data.
+    text = json.dumps(data, default=_as_json).replace("<", "\\u003c")
+    return template.replace("{{hash}}", digest, 1).replace("{{data}}", text, 1)
+
+
+def _as_json(value: Decimal | datetime) -> float | str:
+    return float(value) if isinstance(value, Decimal) else value.isoformat()
 
 
 def _workloads(report: Report, fleet: Fleet) -> list[dict[str, Any]]:

@@ -118,6 +118,9 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         workloads.add_row(*about, state, _nodes(row), *_cells(row.reason))
     yield workloads
 
+    if report.information:
+        yield _text("\nInformation", "bold")
+        yield _text(printable.lines(map(finding_line, report.information)))
     if report.purchases:
         columns = ("namespace", "workload", "nodes", "$/h", "first choice", "$/h")
         bought = _table("\nWays to buy", *columns)

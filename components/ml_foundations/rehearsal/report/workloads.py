@@ -1,27 +1,20 @@
 """The workloads of a replica: their states, their nodes, and why one does not run."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
 from ml_foundations.catalog.kueue import API_VERSION
-from ml_foundations.kubernetes.labels import (
-    GPU_RESOURCE,
-    JOB_SET_NAME,
-    KUEUE_QUEUE,
-    LWS_NAME,
-    RAY_CLUSTER,
-)
+from ml_foundations.kinds.kind import at
+from ml_foundations.kinds.kind_files import kinds
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
-from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.resources import pod_requests
-from ml_foundations.planning.model.workloads import template_path
 from ml_foundations.rehearsal.api import Api, Object, condition, existing, is_about, owners
 
-_JOBS = "/apis/batch/v1/jobs"
-_AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _QUEUED = f"/apis/{API_VERSION}/workloads"
 """Kueue's Workload objects, one for each workload in a queue."""
 
@@ -38,8 +31,6 @@ _KEPT_FROM_STARTING = (
 
 _VALUE = re.compile(r'(value|found): (?:"(?:[^"\\]|\\.)*"|[^\s"]*[{\[].*[}\]])', re.DOTALL)
 """An invalid value in a message, in quotes or as an object (apimachinery, field/errors.go)."""
-
-_SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
 
 
 @dataclass(frozen=True)
@@ -82,10 +73,6 @@ def collect(
     """Return the user's workloads in a replica, except those that a controller created."""
 
     @cache
-    def list_all(path: str) -> list[Object]:
-        return of_users(existing(api, path))  # add-ons may be missing
-
-    @cache
     def warnings(namespace: str) -> list[Object]:
         selector = "type=Warning,reason!=FailedScheduling"
         return api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selector)["items"]
@@ -93,20 +80,27 @@ def collect(
     pods = of_users(all_pods)
     # Kueue's object is owned by the workload that it admits.
     queued: dict[str, Object] = {}
-    for item in list_all(_QUEUED):
+    for item in of_users(existing(api, _QUEUED)):
         queued |= dict.fromkeys(owners(item), item)
     fewest: dict[tuple[str, str, str], int] = {}
-    for autoscaler in list_all(_AUTOSCALERS):
+    for autoscaler in of_users(existing(api, "/apis/autoscaling/v2/horizontalpodautoscalers")):
         target = autoscaler["spec"]["scaleTargetRef"]
         key = (namespace_of(autoscaler), target["kind"], target["name"])
         fewest[key] = autoscaler["spec"].get("minReplicas", 1)
-    shown = (pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
-    seen = _Observations(*shown, list_all(_JOBS))
-    rows = [_asking(_pod(pod, seen), pod, queued) for pod in pods if not owners(pod)]
-    for path, row_of in _ROWS.items():
-        for item in list_all(path):
+    workloads: list[tuple[str, Object]] = []
+    made: defaultdict[str, list[tuple[str, Object]]] = defaultdict(list)
+    for name, kind in kinds().items():
+        # Add-ons may be missing.
+        for item in pods if name == "Pod" else of_users(existing(api, kind.collection)):
             if not owners(item):
-                rows.append(_asking(row_of(item, seen), item, queued))
+                workloads.append((name, item))
+            # Kinds with replicas select their pods, whatever is between.
+            elif name != "Pod" and not kind.replicas:
+                for uid in owners(item):
+                    made[uid].append((name, item))
+    shown = (pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
+    seen = _Observations(*shown, made)
+    rows = [_asking(_row_of(name, item, seen), item, queued) for name, item in workloads]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
 
@@ -127,26 +121,24 @@ class _Observations:
     """Kueue's Workload object by the uid of the workload."""
     fewest: Mapping[tuple[str, str, str], int]
     """By namespace, kind and name of its target, the fewest replicas of an autoscaler."""
-    all_jobs: Sequence[Object] = ()
-
-    def jobs(self, owner: Object) -> list[Object]:
-        return [job for job in self.all_jobs if owner["metadata"]["uid"] in owners(job)]
+    made: Mapping[str, Sequence[tuple[str, Object]]]
+    """By uid of a workload, the Jobs, RayClusters and the like made for it, with their kinds."""
 
     def pods(self, workload: Object) -> list[Object]:
+        """Return the pods that a workload selects; without a selector, those that it owns."""
         selector = section(workload, "spec", "selector", "matchLabels").items()
+        if not selector:
+            return [pod for pod in self.all_pods if workload["metadata"]["uid"] in owners(pod)]
         namespace = namespace_of(workload)
         pods = filter(lambda pod: namespace_of(pod) == namespace, self.all_pods)
         return [pod for pod in pods if selector <= labels_of(pod).items()]
 
-    @staticmethod
-    def labelled(workload: Object, pod_labels: Mapping[str, str]) -> Object:
-        """Return a workload with the labels of its pods as its selector."""
-        selector = {"matchLabels": pod_labels}
-        return {**workload, "spec": {**workload["spec"], "selector": selector}}
-
     def nodes(self, workload: Object) -> list[str]:
+        """Return the nodes of the pods of a workload, and of what is made for it."""
+        uid = workload["metadata"]["uid"]
         names = {pod["spec"].get("nodeName") for pod in self.pods(workload)} - {None, ""}
-        return sorted(names.union(self.job_nodes.get(workload["metadata"]["uid"], ())))
+        names.update(self.job_nodes.get(uid, ()))
+        return sorted(names.union(*(self.nodes(item) for _, item in self.made.get(uid, ()))))
 
     def reason(self, workload: Object) -> str:
         reasons = filter(None, map(self.why_not_running, self.pods(workload)))
@@ -154,15 +146,10 @@ class _Observations:
 
     def _last_warning(self, item: Object, *codes: str) -> str:
         """Return the last warning about an object. A later one of ``codes`` has precedence."""
-        message = ""
-        precedence = -1
-        for event in self.warnings(namespace_of(item)):
-            if event["reason"] in codes and is_about(event["involvedObject"], item):
-                index = codes.index(event["reason"])
-                if index >= precedence:
-                    message = event["message"]
-                    precedence = index
-        return message
+        events = [event for event in self.warnings(namespace_of(item)) if event["reason"] in codes]
+        events = [event for event in events if is_about(event["involvedObject"], item)]
+        events.sort(key=lambda event: codes.index(event["reason"]))
+        return events[-1]["message"] if events else ""
 
     def suspended(self, workload: Object) -> tuple[str, str]:
         """Return state and reason of a suspended workload."""
@@ -179,7 +166,7 @@ class _Observations:
         return "Pending", self._last_warning(queued, "SecondPassFailed") if queued else ""
 
     def why_not_running(self, pod: Object) -> str:
-        """Return why a pod has no node or does not start there."""
+        """Return why a pod has no node, does not start there, or has ended with an error."""
         # The autoscaler knows the nodes that could come. The scheduler does not.
         scheduled = condition(pod, "PodScheduled")
         reason = ""
@@ -187,49 +174,37 @@ class _Observations:
             reason = self.unplaced.get(pod["metadata"]["uid"]) or scheduled.get("message", "")
         if pod["status"]["phase"] == "Pending":
             reason = reason or self._last_warning(pod, *_KEPT_FROM_STARTING)
+        reason = reason or _failure(pod)
         if reason and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
             cause = "The GPU Operator is not installed, and these pools leave their GPUs to it"
             return f"{cause}: {', '.join(self.without_operator)}. {reason}"
         return reason
 
 
-def _ended_or_suspended(item: Object, seen: _Observations) -> tuple[str, str] | None:
-    """Return state and reason of a Job or JobSet that has ended or is suspended, else None."""
-    entries = items(section(item, "status"), "conditions")
-    met = {entry["type"]: entry for entry in entries if entry["status"] == "True"}
-    if met.keys() & {"Complete", "Completed"}:
-        return "Completed", ""
-    if failed := met.get("Failed"):
-        return "Failed", failed.get("message") or failed.get("reason", "")
-    return seen.suspended(item) if item["spec"].get("suspend") else None
-
-
-def _job(job: Object, seen: _Observations) -> Workload:
-    is_running = any(pod["status"]["phase"] == "Running" for pod in seen.pods(job))
-    under_way = ("Running", "") if is_running else ("Pending", seen.reason(job))
-    state, reason = _ended_or_suspended(job, seen) or under_way
-    return _row("Job", job, state, seen.nodes(job), reason)
+def _row_of(kind: str, item: Object, seen: _Observations) -> Workload:
+    """Return the row of an object: by its status, or by what is made for it and its pods."""
+    if row_of := _ROWS.get(kind):
+        return row_of(item, seen)
+    state, reason = kinds()[kind].state_of(item)
+    if not state and item["spec"].get("suspend"):
+        state, reason = seen.suspended(item)
+    if not state:
+        rows = [_row_of(*made, seen) for made in seen.made.get(item["metadata"]["uid"], ())]
+        is_running = any(_phase(pod) == "Running" for pod in seen.pods(item))
+        if rows:
+            is_running = all(row.state in _GOOD for row in rows)
+        state = "Running" if is_running else "Pending"
+        if not is_running:
+            reason = next((row.reason for row in rows if row.reason), "") or seen.reason(item)
+    if state == "Failed" and (failure := next(filter(None, map(_failure, seen.pods(item))), "")):
+        reason = f"{reason}. {failure}"
+    return _row(kind, item, state, seen.nodes(item), reason)
 
 
 def _cron_job(cron_job: Object, seen: _Observations) -> Workload:
     state = "Suspended" if cron_job["spec"].get("suspend") else "Scheduled"
     schedule = f"runs at {cron_job['spec']['schedule']}"
-    return _row("CronJob", cron_job, state, _nodes_of_jobs(cron_job, seen), schedule)
-
-
-def _job_set(job_set: Object, seen: _Observations) -> Workload:
-    """Return a JobSet. It runs if all of its Jobs do, unless its conditions say otherwise."""
-    rows = [_job(job, seen) for job in seen.jobs(job_set)]
-    if rows and all(row.state in _GOOD for row in rows):
-        under_way = ("Running", "")
-    else:
-        under_way = ("Pending", next((row.reason for row in rows if row.reason), ""))
-    state, reason = _ended_or_suspended(job_set, seen) or under_way
-    return _row("JobSet", job_set, state, _nodes_of_jobs(job_set, seen), reason)
-
-
-def _nodes_of_jobs(owner: Object, seen: _Observations) -> list[str]:
-    return sorted(set().union(*map(seen.nodes, seen.jobs(owner))))
+    return _row("CronJob", cron_job, state, seen.nodes(cron_job), schedule)
 
 
 def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
@@ -238,7 +213,8 @@ def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
     if replicas:  # at 0, an autoscaler is switched off
         replicas = max(replicas, seen.fewest.get((namespace_of(item), kind, name_of(item)), 0))
     ready = status.get("readyReplicas", 0)
-    updated = ready if kind == "ReplicaSet" else status.get("updatedReplicas", 0)
+    # ReplicaSets and ReplicationControllers replace no pods by updated ones.
+    updated = ready if kind.startswith("Replica") else status.get("updatedReplicas", 0)
     if ready == updated == replicas and _is_observed(item):
         return _row(kind, item, "Ready", seen.nodes(item), f"{ready}/{replicas}")
     reason = f"{ready}/{replicas} ready. {seen.reason(item)}".strip()
@@ -247,54 +223,22 @@ def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
 
 def _leader_worker_set(item: Object, seen: _Observations) -> Workload:
     """Return a LeaderWorkerSet, whose replicas are groups."""
-    pods = seen.labelled(item, {LWS_NAME: name_of(item)})
-    return _replicated("LeaderWorkerSet", pods | {"status": section(item, "status")}, seen)
+    selector = {"matchLabels": {kinds()["LeaderWorkerSet"].name_label: name_of(item)}}
+    spec = {**item["spec"], "selector": selector}
+    selecting = {**item, "spec": spec, "status": section(item, "status")}
+    return _replicated("LeaderWorkerSet", selecting, seen)
 
 
 def _ray_cluster(item: Object, seen: _Observations) -> Workload:
     status = section(item, "status")
-    pods = seen.labelled(item, {RAY_CLUSTER: name_of(item)})
-    desired, available = (
-        status.get(f"{word}WorkerReplicas", 0) for word in ("desired", "available")
-    )
+    desired = status.get("desiredWorkerReplicas", 0)
+    available = status.get("availableWorkerReplicas", 0)
     is_ready = status.get("state") == "ready" and available == desired
     ready = ("Ready", f"{available}/{desired} workers")
-    pending = ("Pending", seen.reason(pods))
+    pending = ("Pending", seen.reason(item))
     suspended = seen.suspended(item) if item["spec"].get("suspend") else None
     state, reason = suspended or (ready if is_ready else pending)
-    return _row("RayCluster", item, state, seen.nodes(pods), reason)
-
-
-_RAY_JOB_STATES = {"Complete": "Completed", "Failed": "Failed", "Running": "Running"}
-"""How states of a RayJob are shown (kuberay v1.6.2, rayjob_types.go). All others are pending."""
-
-
-def _ray_job(item: Object, seen: _Observations) -> Workload:
-    """Return a RayJob. Its own cluster ends with it, and its submitter stays."""
-    status = section(item, "status")
-    pods = seen.labelled(item, {RAY_CLUSTER: status.get("rayClusterName", "")})
-    state = _RAY_JOB_STATES.get(status.get("jobDeploymentStatus", ""), "Pending")
-    reason = status.get("message", "") if state == "Failed" else ""
-    if state == "Pending":
-        reason = seen.reason(pods)
-        if item["spec"].get("suspend"):
-            state, reason = seen.suspended(item)
-    nodes = {*seen.nodes(pods), *_nodes_of_jobs(item, seen)}
-    return _row("RayJob", item, state, sorted(nodes), reason)
-
-
-def _train_job(item: Object, seen: _Observations) -> Workload:
-    """Return a TrainJob, whose pods are those of the JobSet of its name."""
-    name = {JOB_SET_NAME: name_of(item)}
-    pods = seen.labelled(item, name)
-    running = any(pod["status"]["phase"] == "Running" for pod in seen.pods(pods))
-    nodes = set(seen.nodes(pods))
-    for job in seen.all_jobs:
-        if namespace_of(job) == namespace_of(item) and name.items() <= labels_of(job).items():
-            nodes.update(seen.nodes(job))
-    under_way = ("Running", "") if running else ("Pending", seen.reason(pods))
-    state, reason = _ended_or_suspended(item, seen) or under_way
-    return _row("TrainJob", item, state, sorted(nodes), reason)
+    return _row("RayCluster", item, state, seen.nodes(item), reason)
 
 
 def _daemon_set(item: Object, seen: _Observations) -> Workload:
@@ -311,16 +255,29 @@ def _is_observed(item: Object) -> bool:
 
 def _pod(pod: Object, seen: _Observations) -> Workload:
     node = pod["spec"].get("nodeName")
-    phase = pod["status"]["phase"]
+    phase = _phase(pod)
     state = "Completed" if phase == "Succeeded" else phase
     return _row("Pod", pod, state, [node] if node else [], seen.why_not_running(pod))
 
 
+def _phase(pod: Object) -> str:
+    """Return the phase of a pod. One whose containers fail at each start does not run."""
+    phase = pod["status"]["phase"]
+    return "CrashLoopBackOff" if phase == "Running" and _failure(pod) else phase
+
+
+def _failure(pod: Object) -> str:
+    """Return the last words of a container that has ended with an error."""
+    for status in items(section(pod, "status"), "containerStatuses"):
+        for state in ("state", "lastState"):
+            if message := section(status, state, "terminated").get("message"):
+                return f"container {status['name']} ended with an error: {message}"
+    return ""
+
+
 def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Workload:
     """Return a row with its queue and the spec of its pods."""
-    jobs = items(section(item, "spec"), "replicatedJobs")
-    holder = section(jobs[0], "template") if jobs else item
-    pods = at(holder, template_path(row.kind)) or {}
+    pods = at(item, kinds()[row.kind].main_template) or {}
     for pod_set in items(section(queued.get(item["metadata"]["uid"], {}), "spec"), "podSets")[:1]:
         pods = section(pod_set, "template")
     spec = section(pods, "spec")
@@ -338,20 +295,16 @@ def without_values(message: str) -> str:
     return _VALUE.sub(r"\1: …", message)
 
 
+_REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _ROWS: Mapping[str, Callable[[Object, _Observations], Workload]] = {
-    _JOBS: _job,
-    "/apis/batch/v1/cronjobs": _cron_job,
-    "/apis/jobset.x-k8s.io/v1alpha2/jobsets": _job_set,
-    "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets": _leader_worker_set,
-    "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": _train_job,
-    "/apis/ray.io/v1/rayclusters": _ray_cluster,
-    "/apis/ray.io/v1/rayjobs": _ray_job,
-    "/apis/apps/v1/deployments": partial(_replicated, "Deployment"),
-    "/apis/apps/v1/replicasets": partial(_replicated, "ReplicaSet"),
-    "/apis/apps/v1/statefulsets": partial(_replicated, "StatefulSet"),
-    "/apis/apps/v1/daemonsets": _daemon_set,
+    "Pod": _pod,
+    "CronJob": _cron_job,
+    "LeaderWorkerSet": _leader_worker_set,
+    "RayCluster": _ray_cluster,
+    **{kind: partial(_replicated, kind) for kind in _REPLICATED},
+    "DaemonSet": _daemon_set,
 }
-"""How to read the objects of each collection of workloads."""
+"""How to read the objects of kinds whose state is in numbers of pods."""
 
 
 def of_users(objects: Iterable[Object]) -> list[Object]:
@@ -361,4 +314,4 @@ def of_users(objects: Iterable[Object]) -> list[Object]:
 
 def is_system(namespace: str) -> bool:
     """Return whether a namespace belongs to Kubernetes or GKE."""
-    return namespace.startswith(_SYSTEM_NAMESPACES)
+    return namespace.startswith(("kube-", "gke-", "gmp-"))

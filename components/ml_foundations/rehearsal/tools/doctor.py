@@ -41,9 +41,7 @@ def fetch(args: argparse.Namespace) -> None:
             "tools fetch: publishers have no binaries for this machine. Add --arch amd64 or "
             "--arch arm64"
         )
-    files: list[Release] = []
-    for group in GROUPS.values():
-        files += releases.of_group(group, arch)
+    files = [file for group in GROUPS.values() for file in releases.of_group(group, arch)]
     downloads.fill_mirror(files, args.to)
     console().print(
         f"{number(len(files), 'file')} in {args.to}. Serve the folder, then set "

@@ -81,7 +81,15 @@ class _Transfer(threading.Thread):
         started = time.monotonic()
         try:
             self._receive()
-            self._check()
+            self._require_wanted()
+            self.received = self.total = self.part.stat().st_size
+            actual = fingerprint(self.part)
+            if actual != self.release.sha256:
+                self.part.unlink()
+                raise RehearsalError(
+                    f"{self.source}: the SHA-256 is {actual}, and the pinned one is "
+                    f"{self.release.sha256}. {_FIX}"
+                )
             self.seconds = time.monotonic() - started
             self._finish(self)
         except _UnavailableError as error:
@@ -141,17 +149,6 @@ class _Transfer(threading.Thread):
         if self.is_cancelled:
             raise _UnavailableError("is no longer needed")
 
-    def _check(self) -> None:
-        self._require_wanted()
-        self.received = self.total = self.part.stat().st_size
-        actual = fingerprint(self.part)
-        if actual != self.release.sha256:
-            self.part.unlink()
-            raise RehearsalError(
-                f"{self.source}: the SHA-256 is {actual}, and the pinned one is "
-                f"{self.release.sha256}. {_FIX}"
-            )
-
 
 _FIX = (
     "Check the mirror or the proxy that sent it, then run the same command again, or build the "
@@ -185,13 +182,17 @@ def fill_mirror(requested: Sequence[Release], folder: Path) -> None:
     Raises:
         RehearsalError: a server cannot be reached, or a checksum is wrong.
     """
+
+    def keep(transfer: _Transfer) -> None:
+        transfer.part.replace(folder / releases.path_of(transfer.release.url))
+
     transfers: list[_Transfer] = []
     for release in requested:
-        path = folder / release.path
+        path = folder / releases.path_of(release.url)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not (path.exists() and fingerprint(path) == release.sha256):
             part = path.with_name(f"{path.name}.part")
-            transfers.append(_Transfer(release, part, lambda transfer: _keep(transfer, folder)))
+            transfers.append(_Transfer(release, part, keep))
     if unavailable := _run(transfers):
         raise RehearsalError(f"{sentence(unavailable)}. Check the network, then run it again")
 
@@ -308,11 +309,6 @@ def _split(file: Path, paths: Mapping[str, str], draft: Path) -> None:
         document = yaml.safe_load(text)
         if document and document["metadata"]["name"] in paths:
             write(draft / paths[document["metadata"]["name"]], text.strip() + "\n")
-
-
-def _keep(transfer: _Transfer, folder: Path) -> None:
-    """Put a checked file into a mirror."""
-    transfer.part.replace(folder / transfer.release.path)
 
 
 def _get(url: str, headers: dict[str, str]) -> tuple[urllib3.BaseHTTPResponse, str]:

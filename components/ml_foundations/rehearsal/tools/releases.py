@@ -34,11 +34,6 @@ class Release:
     documents: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def path(self) -> str:
-        """Return the file's path in a mirror."""
-        return path_of(self.url)
-
-    @property
     def target(self) -> Path:
         """Return the folder of the cache that has the tools after the download."""
         key = hashlib.sha256(repr(self).encode()).hexdigest()[:KEY_LENGTH]

@@ -111,11 +111,8 @@ def downloaded(group: Group) -> dict[str, Path]:
     """Return the tools and data files of a group that were downloaded."""
     if way() == "build":
         return {}
-    tools: dict[str, Path] = {}
-    for release in releases.of_group(group):
-        if is_verified(release.target):
-            tools[release.name] = release.tool
-    return tools
+    verified = [release for release in releases.of_group(group) if is_verified(release.target)]
+    return {release.name: release.tool for release in verified}
 
 
 def official_pulumi(minimum: str) -> Path | None:
@@ -146,7 +143,6 @@ def parts(group: Group) -> tuple[Group, dict[str, Path]]:
 
 
 def _tools(group: Group) -> dict[str, Path]:
-    """Return the tools and data files of a group."""
     to_build, tools = parts(group)
     for name in filter(to_build.lacks, to_build.provided):
         tools[name] = build(to_build) / name
@@ -274,10 +270,8 @@ def _install(go: _Go) -> None:
     """Write the group's binaries, under the names of the tools, and its data files to the draft."""
     go.progress.detail("fetching modules")
     left_out = {go.group.binaries[name] for name in go.group.left_out}
-    tools: list[str] = []
-    for tool in go.run("list", "tool").split():
-        if _MAJOR.sub("", tool).split("/")[-1] not in left_out:
-            tools.append(tool)
+    tools = go.run("list", "tool").split()
+    tools = [tool for tool in tools if _MAJOR.sub("", tool).split("/")[-1] not in left_out]
     if go.group.built:
         packages = frozenset(go.run("list", "-deps", *tools).split())
         # The linker strips debug information. Not generating it saves a tenth of the work.

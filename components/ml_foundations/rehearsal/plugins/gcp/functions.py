@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.plugins.gcp import recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
@@ -43,8 +44,8 @@ def invoke(
     for resource in list_resources(kind, arguments.get("region", "")):
         if all(_has(resource, key, value) for key, value in arguments.items()):
             outputs = dict(resource["outputs"])
-            if kind == recorded.NETWORK:
-                subnetworks = [item["outputs"] for item in list_resources(recorded.SUBNETWORK, "")]
+            if kind == NETWORK:
+                subnetworks = [item["outputs"] for item in list_resources(SUBNETWORK, "")]
                 outputs["subnetworksSelfLinks"] = [
                     subnetwork["selfLink"]
                     for subnetwork in subnetworks
@@ -101,7 +102,20 @@ def _project_facts(
             project = location.project_of(arguments)
             return {"project": project, "region": region, "names": zones_of(region)}
         case "container/EngineVersions":
-            return _engine_versions(arguments, location)
+            version = KUBERNETES_VERSION.removeprefix("v")
+            is_valid = version.startswith(arguments.get("versionPrefix") or "")
+            latest, valid = (version, [version]) if is_valid else ("", [])
+            channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
+            return {
+                "defaultClusterVersion": version,
+                **dict.fromkeys(("latestMasterVersion", "latestNodeVersion"), latest),
+                **dict.fromkeys(("validMasterVersions", "validNodeVersions"), valid),
+                "releaseChannelDefaultVersion": channels,
+                "releaseChannelLatestVersion": channels,
+                "releaseChannelUpgradeTargetVersion": channels,
+                "location": location.location_of(arguments),
+                "project": location.project_of(arguments),
+            }
         case "container/RegistryImage" | "container/RegistryRepository":
             host = f"{arguments['region']}.gcr.io" if arguments.get("region") else "gcr.io"
             project = location.project_of(arguments)
@@ -140,21 +154,4 @@ def _project(project: str) -> dict[str, Any]:
         "name": project,
         "number": recorded.project_number(project),
         "autoCreateNetwork": True,
-    }
-
-
-def _engine_versions(arguments: Inputs, location: GcpLocation) -> dict[str, Any]:
-    version = KUBERNETES_VERSION.removeprefix("v")
-    is_valid = version.startswith(arguments.get("versionPrefix") or "")
-    latest, valid = (version, [version]) if is_valid else ("", [])
-    channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
-    return {
-        "defaultClusterVersion": version,
-        **dict.fromkeys(("latestMasterVersion", "latestNodeVersion"), latest),
-        **dict.fromkeys(("validMasterVersions", "validNodeVersions"), valid),
-        "releaseChannelDefaultVersion": channels,
-        "releaseChannelLatestVersion": channels,
-        "releaseChannelUpgradeTargetVersion": channels,
-        "location": location.location_of(arguments),
-        "project": location.project_of(arguments),
     }

@@ -19,7 +19,6 @@ from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
-_SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
 _RESERVATION_TYPES = (
     *("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL"),
 )
@@ -161,7 +160,7 @@ def _check_gpu(config: Inputs, machine: MachineType) -> None:
         )
     gpu = PoolGpu.of(accelerator)
     _check_choice("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
-    _check_choice("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
+    _check_choice("gpu_sharing_strategy", gpu.sharing_strategy, ("TIME_SHARING", "MPS"))
     size = gpu.partition_size
     if size and size not in model.mig_profiles:
         profiles = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
@@ -206,8 +205,3 @@ def _check_boot_disk(config: Inputs, machine: MachineType) -> None:
     if declared and declared not in allowed:
         fix = f"Allowed: {', '.join(allowed)}"
         raise bad_request(f"Disk type {declared} cannot be used by {machine.name}. {fix}")
-
-
-def is_gpu_pool(pool: Pool) -> bool:
-    """Return whether a pool's nodes have GPUs."""
-    return pool.gpu is not None or labels.GKE_ACCELERATOR in pool.labels

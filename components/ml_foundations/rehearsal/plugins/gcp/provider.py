@@ -63,20 +63,11 @@ class GcpProvider(Provider):
         return functions.invoke(function, inputs, self._location, self._list_resources, token)
 
     def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
-        """Fill in the name, and refuse inputs that the type does not have."""
+        """Fill in the name, and refuse invalid inputs; only warn for another version of the SDK."""
         if resource.type not in GCP:
             known = f"pulumi-gcp {GCP.version}, whose types a rehearsal knows"
             used = f"The program uses {self._version}"
             raise CheckError(("", f"{resource.type} is not a resource type of {known}. {used}"))
-        self._check_inputs(resource, new)
-        if "name" not in GCP[resource.type].inputs or new.get("name") is not None:
-            return new
-        generated = old["name"] if "name" in old.get(_DEFAULTS, []) else None
-        name = generated or _new_name(resource, new.get("namePrefix"))
-        return new | {"name": name, _DEFAULTS: ["name"]}
-
-    def _check_inputs(self, resource: Resource, new: Properties) -> None:
-        """Refuse invalid inputs; only warn if another version of the SDK may have them."""
         errors = GCP.input_errors(resource.type, new)
         for first, second in GCP.conflicts_of(resource.type):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (first, second)):
@@ -89,6 +80,11 @@ class GcpProvider(Provider):
         for path, reason in errors:
             version = f"The program uses pulumi-gcp {self._version}"
             self.log(resource, "warning", f"{path}: {reason}. {version}")
+        if "name" not in GCP[resource.type].inputs or new.get("name") is not None:
+            return new
+        generated = old["name"] if "name" in old.get(_DEFAULTS, []) else None
+        name = generated or _new_name(resource, new.get("namePrefix"))
+        return new | {"name": name, _DEFAULTS: ["name"]}
 
     def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Compare the inputs; some properties cannot change in place."""

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.protocol.values import Secret
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
-NETWORK = "gcp:compute/network:Network"
-SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
-
-_SERVICE = "gcp:projects/service:Service"
 _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
 _GRANTED = {"members", "policyData", "auditLogConfigs"}
 """The inputs of IAM resources that change in place."""
@@ -116,7 +113,7 @@ def replaced_for(token: str) -> tuple[str, ...]:
 
 def is_shared(token: str) -> bool:
     """Return whether Google allows two equal resources, as to grant or enable something twice."""
-    return token == _SERVICE or _is_iam(token)
+    return token == "gcp:projects/service:Service" or _is_iam(token)
 
 
 def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str:
@@ -207,7 +204,6 @@ def _id_fields(token: str) -> set[str]:
 
 
 def _id_inputs(token: str) -> set[str]:
-    """Return the inputs that are part of an id."""
     kind = GCP[token]
     fields = _id_fields(token)
     if _is_iam(token):

@@ -84,11 +84,7 @@ def _register_children(
 def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
     """Yield an object's dependencies: its namespace, its kind's definition, those it names."""
     group, kind, namespace, _ = key
-    definitions = [
-        candidate_key
-        for candidate_key in objects
-        if _defined_kind(objects[candidate_key]) == (group, kind)
-    ]
+    definitions = [name for name, obj in objects.items() if _defined_kind(obj) == (group, kind)]
     references = annotations_of(objects[key]).get(_DEPENDS_ON, "").split(",")
     named = map(_key_of_reference, filter(None, references))
     for candidate in [("", "Namespace", "", namespace), *definitions, *named]:

@@ -28,7 +28,6 @@ from ml_foundations.rehearsal.protocol.values import read_struct
 _CONFIGURE = "/pulumirpc.ResourceProvider/Configure"
 _STREAMS = ("StreamInvoke",)
 """The calls that answer with a stream."""
-_SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _VARIABLE = "kubernetes:config:{}"
 """The older form of an input, which the plugin reads, too."""
 
@@ -56,10 +55,10 @@ def kubeconfig_in_rehearsal(rehearsal: Rehearsal, kubeconfig: str, context: str)
 
 
 def checked(request: bytes) -> bytes:
-    """Return a call of Configure whose cluster is one of the rehearsal's.
+    """Return a call of Configure with the kubeconfig to use instead of the program's.
 
     Raises:
-        RehearsalError: it names another cluster, or none that can be read.
+        RehearsalError: the program's cannot be read, or is not of a cluster of the rehearsal.
     """
     message = provider_pb2.ConfigureRequest.FromString(request)
     inputs = read_struct(message.args)
@@ -130,7 +129,7 @@ def main() -> None:
         sys.exit(printable.line(f"{Path(sys.argv[1]).name} printed no port"))
     # The plugin would wait if nobody read what it prints.
     Thread(target=shutil.copyfileobj, args=(plugin.stdout, sys.stderr), daemon=True).start()
-    gate = _Gate(grpc.insecure_channel(f"127.0.0.1:{port}", options=_SIZES))
+    gate = _Gate(grpc.insecure_channel(f"127.0.0.1:{port}", options=server.SIZES))
     server.serve(
         lambda grpc_server: grpc_server.add_generic_rpc_handlers((gate,)),
         on_stop=plugin.terminate,

@@ -106,10 +106,8 @@ def hidden(properties: Properties) -> Properties:
     """Return properties in which the contents of a Secret are marked as secret."""
     if (properties.get("apiVersion"), properties.get("kind")) != ("v1", "Secret"):
         return properties
-    marked = dict(properties)
-    for key in properties.keys() & {"data", "stringData"}:
-        marked[key] = Secret(properties[key])
-    return marked
+    contents = properties.keys() & {"data", "stringData"}
+    return properties | {key: Secret(properties[key]) for key in contents}
 
 
 def outputs_of(live: Object, preview: bool = False) -> Properties:

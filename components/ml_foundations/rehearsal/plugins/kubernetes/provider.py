@@ -77,8 +77,13 @@ class KubernetesProvider(Provider):
         """Fill in namespace and name; refuse an object that cannot be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new)
-        _refuse_unsupported(resource)
         api_version, kind = _kind_of(resource)
+        is_list = resource.type in KUBERNETES and kind.endswith("List")
+        if is_list or api_version.startswith(("helm.sh", "yaml", "kustomize")):
+            raise RehearsalError(
+                f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, "
+                "or run the rehearsal with --official-kubernetes-plugin"
+            )
         if warning := objects.removal(api_version, kind):
             self.log(resource, "warning", warning)
         inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
@@ -369,16 +374,6 @@ def _field_manager(resource: Resource, obj: Object) -> str:
     if _is_patch(resource):
         manager += f"-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
     return annotations.annotation(obj, annotations.MANAGER) or manager
-
-
-def _refuse_unsupported(resource: Resource) -> None:
-    group, kind = api_version_and_kind(resource.type)
-    is_list = resource.type in KUBERNETES and kind.endswith("List")
-    if is_list or group.startswith(("helm.sh", "yaml", "kustomize")):
-        raise RehearsalError(
-            f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, "
-            "or run the rehearsal with --official-kubernetes-plugin"
-        )
 
 
 def _new_name(resource: Resource) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -254,6 +254,8 @@ def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
     reasons: list[str] = []
     for status in pod.get("status", {}).get("containerStatuses") or []:
         waiting = status.get("state", {}).get("waiting")
+        if message := section(status, "lastState", "terminated").get("message"):
+            reasons.append(f"pod {name}: {message}")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             reasons.append(f"pod {name}: {waiting.get('reason')}: {waiting.get('message', '')}")
     return reasons

@@ -23,8 +23,6 @@ _SETTLE_SECONDS = 20
 _CHECK_SECONDS = 2
 _REFUSALS = "type=Warning,reason=FailedCreate"
 """Selects the events of controllers whose pods the API server refuses."""
-_NEVER = "no node can ever take its pods"
-_REFUSED = "the API server refuses its pods"
 _DEPENDENT_KINDS = {"Service", "Ingress.networking.k8s.io"}
 """Kinds that wait for pods of other objects, and change no node."""
 
@@ -89,7 +87,7 @@ class UnschedulableCheck:
             if pod["spec"].get("restartPolicy") != "Always" and not is_over:
                 return 0.0, ""  # It ends by itself.
         until = time.time() if last >= self._idle_since else 0.0
-        return until, f"{_REFUSED}: {message}"
+        return until, f"the API server refuses its pods: {message}"
 
     def _common_reason(self, live: Object, unplaceable: Object) -> tuple[float, str]:
         """Return when the autoscaler's round began that rejects all pending pods, and why."""
@@ -101,4 +99,4 @@ class UnschedulableCheck:
         of_pods = [reasons.get(pod["metadata"]["uid"]) for pod in pods]
         if not of_pods or not all(of_pods):
             return 0.0, ""
-        return unplaceable["began"], f"{_NEVER}: {of_pods[0]}"
+        return unplaceable["began"], f"no node can ever take its pods: {of_pods[0]}"
