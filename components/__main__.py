@@ -46,10 +46,13 @@ class Host(Provider):
     def _state(self, resource_type: str, component: pulumi.ComponentResource) -> dict[str, Any]:
         """Return the component's outputs that are not None, by their names in the schema."""
         outputs = json.loads(self.schema or "")["resources"][resource_type].get("properties", {})
-        state = {name: getattr(component, to_snake(name), None) for name in outputs}
-        published = {name: value for name, value in state.items() if value is not None}
-        objects = [name for name in published if _is_object(outputs[name])]
-        return published | {name: _fields(published[name]) for name in objects}
+        state: dict[str, Any] = {}
+        for name, declared in outputs.items():
+            value: Any = getattr(component, to_snake(name), None)
+            if value is not None:
+                is_object = str(declared.get("$ref")).startswith("#/types/")
+                state[name] = value.apply(_in_schema) if is_object else value
+        return state
 
 
 def _checked(
@@ -77,15 +80,9 @@ def _checked(
     return checked
 
 
-def _is_object(property_: Mapping[str, Any]) -> bool:
-    return str(property_.get("$ref")).startswith("#/types/")
-
-
-def _fields(output: pulumi.Output[Any]) -> pulumi.Output[Any]:
+def _in_schema(fields: Any) -> Any:
     """Return an object, or None, with its fields by their names in the schema."""
-    return output.apply(
-        lambda fields: fields and {to_camel(name): field for name, field in fields.items()}
-    )
+    return fields and {to_camel(name): field for name, field in fields.items()}
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

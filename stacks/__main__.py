@@ -82,18 +82,14 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
     # Pools without GPUs come first: GPU pools wait for them. A pool that uses the networks of
     # another pool comes after it.
     declared: dict[str, Any] = {}
-    for name in sorted(settings.node_pools, key=lambda name: _pool_rank(settings, name)):
+    ranks = {name: 1 + bool(pool.network_pool) for name, pool in settings.gpu_pools.items()}
+    for name in sorted(settings.node_pools, key=lambda name: ranks.get(name, 0)):
         pool = settings.node_pools[name]
         objects: dict[str, Any] = {"cluster": cluster}
         if (owner := getattr(pool, "network_pool", None)) is not None:
             objects["gpu_network"] = declared[owner]
         declared[name] = _declare(f"{settings.cluster.name}-{name}", pool, **objects)
     return {"cluster": cluster}
-
-
-def _pool_rank(settings: stack_file.Settings, name: str) -> int:
-    pool = settings.gpu_pools.get(name)
-    return 0 if pool is None else 1 + (pool.network_pool is not None)
 
 
 def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:

@@ -104,10 +104,13 @@ def with_defaults(file: Mapping[str, Any]) -> FilledFile:
     _fill_checkpoints(sections)
     for _, monitor in _entries(sections, "gpuMonitors"):
         _read_files(monitor)
+    gpu_pools = fabrics.gpu_pools(_entries(sections, "nodePools"))
     for _, team in _entries(sections, "teams"):
-        _fill_team(team, f"{sections.get('project')}.svc.id.goog")
-        _fill_from_cluster(team, cluster)
-        _fill_fabrics(team, fabrics.gpu_pools(_entries(sections, "nodePools")))
+        workload_pool = f"{sections.get('project')}.svc.id.goog"
+        _default(_section(team, "serviceAccount"), "workloadPool", workload_pool)
+        _fill_workloads(team, gpu_pools)
+        if not is_existing(cluster):
+            _fill_from_cluster(team, cluster)
     _fill_queued_kinds(sections)
     _fill_egress_namespaces(sections)
     return FilledFile(sections, list(_derived_arguments(sections)))
@@ -179,9 +182,7 @@ def _fill_checkpoints(sections: Mapping[str, Any]) -> None:
 
 
 def _fill_from_cluster(team: dict[str, Any], cluster: dict[str, Any]) -> None:
-    """Fill in the cluster's location of caches, and its load balancers of gateways."""
-    if is_existing(cluster):
-        return
+    """Fill in locations of caches and load balancers of gateways, of a cluster to be made."""
     for _, cache in _entries(team, "modelCaches"):
         _default(cache, "location", cluster.get("location"))
     for _, gateway in _entries(team, "inferenceGateways"):
@@ -189,10 +190,14 @@ def _fill_from_cluster(team: dict[str, Any], cluster: dict[str, Any]) -> None:
         _default(gateway, "proxyOnlyCidr", cluster.get("proxyOnlyCidr"))
 
 
-def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
+def _fill_workloads(team: dict[str, Any], pools: list[fabrics.GpuPool]) -> None:
+    """Fill in files, labels of nodes and buckets.
+
+    The network between GPUs is filled in if all pools that can run a workload have the same.
+    """
     volumes = _entries(team, "volumes")
     buckets = [name for name, volume in volumes if volume.get("bucket") is not None]
-    for section in SECTIONS:
+    for section, spec in SECTIONS.items():
         for _, workload in _entries(team, to_camel(section)):
             _read_files(workload)
             _select_type(workload, team)
@@ -200,15 +205,7 @@ def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
             for mount in mounts if isinstance(mounts, list) else []:
                 if isinstance(mount, dict) and mount.get("claim") in buckets:
                     _default(mount, "fuse", True)
-    _default(_section(team, "serviceAccount"), "workloadPool", workload_pool)
-
-
-def _fill_fabrics(team: dict[str, Any], pools: list[fabrics.GpuPool]) -> None:
-    """Fill in the network between GPUs that all pools have that can run a workload."""
-    for section, spec in SECTIONS.items():
-        for _, workload in _entries(team, to_camel(section)):
-            possible = fabrics.possible_pools(workload, pools)
-            fabric = fabrics.shared_fabric(possible)
+            fabric = fabrics.shared_fabric(fabrics.possible_pools(workload, pools))
             if "gpu_fabric" in spec.model_fields and fabric is not None:
                 arguments = {to_camel(key): value for key, value in fabric.items()}
                 _default(workload, "gpuFabric", arguments)
@@ -221,22 +218,17 @@ def _gpu_pools(sections: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _fill_egress_namespaces(sections: Mapping[str, Any]) -> None:
     """Allow egress to the servers that list a team as caller. Both ends must allow it."""
     teams = dict(_entries(sections, "teams"))
-    for caller, callee in _calls(sections):
-        if caller in teams and caller != callee:
-            _default(teams[caller], "egressNamespaces", [])
-            namespaces = teams[caller]["egressNamespaces"]
-            if isinstance(namespaces, list) and callee not in namespaces:
-                namespaces.append(callee)
-
-
-def _calls(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each caller that a team's servers list, with the team."""
-    for name, team in _entries(sections, "teams"):
-        servers = [*_entries(team, "inferenceServices"), *_entries(team, "shardedSets")]
-        for _, server in servers:
-            callers = server.get("callers")
-            for caller in callers if isinstance(callers, list) else ():
-                yield str(caller), name
+    for callee, team in teams.items():
+        callers: list[str] = []
+        for _, server in [*_entries(team, "inferenceServices"), *_entries(team, "shardedSets")]:
+            listed = server.get("callers")
+            callers += map(str, listed if isinstance(listed, list) else ())
+        for caller in callers:
+            if caller in teams and caller != callee:
+                _default(teams[caller], "egressNamespaces", [])
+                namespaces = teams[caller]["egressNamespaces"]
+                if isinstance(namespaces, list) and callee not in namespaces:
+                    namespaces.append(callee)
 
 
 def _fill_queued_kinds(sections: dict[str, Any]) -> None:

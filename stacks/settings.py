@@ -193,7 +193,16 @@ class Settings(Spec):
         """The flavor of each GPU pool, or of its ComputeClass, by the path in the file."""
         flavors: dict[str, dict[str, Any]] = {}
         for name, pool in self.gpu_pools.items():
-            flavor = _flavor(name, pool)
+            # Pods that request GPUs tolerate the GPU taint anyway.
+            taints = [taint for taint in pool.tolerations if taint["key"] != labels.GPU_TAINT_KEY]
+            flavor: dict[str, Any] = {
+                "name": name,
+                "node_selector": pool.node_selector,
+                "tolerations": taints,
+                "queued_provisioning": pool.queued_provisioning,
+            }
+            if pool.model.accelerator_type in GPUS:
+                flavor["gpu"] = pool.accelerator.name
             of_class = pool.compute_class
             if of_class is None:
                 flavors[f"nodePools.{name}"] = flavor
@@ -248,7 +257,7 @@ class Settings(Spec):
 
     @property
     def locations(self) -> Mapping[str, str]:
-        """The path in the file of each Kubernetes object, by its name in findings."""
+        """The path in the file of each object by its name in findings, and of each placeholder."""
         namespaced = {
             f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}": _in_file(path)
             for path, spec in self.sections()
@@ -263,28 +272,10 @@ class Settings(Spec):
             for name in self.compute_classes
         }
         queues = {f"ClusterQueue {name}": _in_file(f"teams.{name}.queue") for name in self.teams}
-        return namespaced | flavors | classes | queues | self._placeholders
-
-    @property
-    def _placeholders(self) -> dict[str, str]:
-        """The path in the file of each placeholder, by its value."""
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
         places = [(value, _in_file(path)) for path, value in leaves(given) if placeholder(value)]
-        return dict(reversed(places))  # the first place of a value counts
-
-
-def _flavor(name: str, pool: GpuNodePoolSpec) -> dict[str, Any]:
-    # Pods that request GPUs tolerate the GPU taint anyway.
-    taints = [taint for taint in pool.tolerations if taint["key"] != labels.GPU_TAINT_KEY]
-    flavor = {
-        "name": name,
-        "node_selector": pool.node_selector,
-        "tolerations": taints,
-        "queued_provisioning": pool.queued_provisioning,
-    }
-    if pool.model.accelerator_type in GPUS:
-        flavor["gpu"] = pool.accelerator.name
-    return flavor
+        placeholders = dict(reversed(places))  # the first place of a value counts
+        return namespaced | flavors | classes | queues | placeholders
 
 
 KEYS = [to_camel(name) for name in Settings.model_fields if name != "project"]
@@ -332,7 +323,12 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
     filled = defaults.with_defaults(sections)
     for arguments in filled.derived:
         problems += [(f"{arguments.path}.{path}", reason) for path, reason in arguments.errors]
-        problems += _derived_errors(arguments)
+        for key, value in arguments.values.items():
+            written = arguments.section.get(key)
+            if written not in (None, value):
+                here = f", here {value}" if value else ""
+                reason = f"is {written}, but follows from its place in the file{here}; leave it out"
+                problems.append((f"{arguments.path}.{key}", reason))
         arguments.section.update(arguments.values)
     settings, invalid = validated(Settings, filled.sections, by_alias=True, by_name=False)
     shown = invalid[:_MOST_ERRORS]
@@ -348,16 +344,6 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
             lines.append(f"  ml-foundations: and {len(hidden)} more, after these")
         raise ValueError(printable.lines(lines))
     return settings
-
-
-def _derived_errors(arguments: defaults.DerivedArguments) -> Iterator[tuple[str, str]]:
-    """Yield arguments that the file sets, but that follow from their place in it."""
-    for key, value in arguments.values.items():
-        written = arguments.section.get(key)
-        if written not in (None, value):
-            here = f", here {value}" if value else ""
-            reason = f"is {written}, but follows from its place in the file{here}; leave it out"
-            yield f"{arguments.path}.{key}", reason
 
 
 _FROM_ELSEWHERE = ("project", "location")

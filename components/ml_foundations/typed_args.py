@@ -124,6 +124,7 @@ __all__ = [
     "TolerationArgs",
     "TopologySliceArgs",
     "TrainJobArgs",
+    "TrainedModelArgs",
     "TrainerControllerArgs",
     "TrainingJobArgs",
     "TrainingQueueArgs",
@@ -1329,6 +1330,7 @@ class QueuesArgs(TypedDict):
                     "TrainJob",
                     "RayCluster",
                     "RayJob",
+                    "RayService",
                     "Pod",
                     "Deployment",
                     "StatefulSet",
@@ -1338,9 +1340,9 @@ class QueuesArgs(TypedDict):
         ]
     ]
     """The kinds of workloads that may wait in queues: Job, JobSet, TrainJob, RayCluster,
-    RayJob, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and JobSet. A stack
-    file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
-    the last four kinds block the pods of their namespaces."""
+    RayJob, RayService, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and
+    JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its
+    webhooks for the last four kinds block the pods of their namespaces."""
     queue_name: NotRequired[Known[str]]
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     topology: NotRequired[Known[list[str]]]
@@ -1743,7 +1745,27 @@ class CompletionsArgs(JobArgs):
     indexes. Requires indexed."""
 
 
-class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
+class TrainedModelArgs(WorkloadArgs):
+    """Arguments of trainings.
+
+    They let planning judge whether the GPUs have the memory for the model.
+    """
+
+    image: pulumi.Input[str]
+    """The container image."""
+    model: NotRequired[Known[str]]
+    """The model that it trains, for planning: a name in the catalog, such as Qwen/Qwen3-8B, or the
+    folder of its config.json, below the folder in which the program runs."""
+    method: NotRequired[Known[Literal["full", "lora", "qlora"]]]
+    """How it trains the model: full, lora (frozen weights of 16 bits) or qlora (of 4 bits). Leave
+    it out if weights or optimizer are in the memory of the host."""
+    sharding: NotRequired[Known[Literal["none", "zero1", "zero2", "zero3", "hybrid"]]]
+    """What GPUs divide: none (as DDP), zero1 (the optimizer), zero2 (also gradients), zero3 (also
+    weights, as FSDP) or hybrid (the same between the GPUs of a pod). By default, all may be
+    divided."""
+
+
+class TrainingJobArgs(TrainedModelArgs, CompletionsArgs, AwaitedArgs):
     """Arguments of a TrainingJob."""
 
     job_name: NotRequired[Known[str]]
@@ -1782,11 +1804,12 @@ class SeveralNodesArgs(AwaitedArgs):
     """For a JobSet: restarts of all pods before it fails. The default is 3."""
 
 
-class DistributedTrainingArgs(SeveralNodesArgs):
+class DistributedTrainingArgs(TrainedModelArgs, SeveralNodesArgs):
     """Arguments of a DistributedTraining."""
 
-    image: pulumi.Input[str]
-    """The container image."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Pods of one node
+    do not use it: NCCL then ignores its plugin."""
     launcher: NotRequired[Known[Literal["torchrun", "env", "none"]]]
     """The environment variables of the pods: torchrun, env or none.
 
@@ -1869,7 +1892,7 @@ class SweepArgs(AwaitedArgs):
     """The Job's name. By default, the name of the component."""
 
 
-class ScheduledTrainingArgs(CompletionsArgs):
+class ScheduledTrainingArgs(TrainedModelArgs, CompletionsArgs):
     """Arguments of a ScheduledTraining."""
 
     backoff_limit: NotRequired[Known[int]]
@@ -2134,6 +2157,9 @@ class InferenceServiceArgs(DividedServerArgs):
     served_models: NotRequired[Known[list[str]]]
     """The names of the models and LoRA adapters that it serves, as requests name them. An
     InferenceGateway with several servers routes by them."""
+    model: NotRequired[Known[str]]
+    """Its model, for planning: a name in the catalog, such as Qwen/Qwen3-8B, or the folder of its
+    config.json, below the folder in which the program runs. By default, arguments name it."""
     deregister_seconds: NotRequired[Known[int]]
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
     default is 15."""

@@ -7,10 +7,9 @@ from ml_foundations import InferenceService, TeamNamespace
 
 RANKING = Path(__file__).parent / "ranking"
 bucket = pulumi.Config().get("bucket")
+QWEN = "Qwen/Qwen3-8B"
 model = (
-    ["/models/chat"]
-    if bucket
-    else ["Qwen/Qwen3-8B", "--revision=b968826d9c46dd6066d109eabc6255188de91218"]
+    ["/models/chat"] if bucket else [QWEN, "--revision=b968826d9c46dd6066d109eabc6255188de91218"]
 )
 
 team = TeamNamespace(
@@ -23,6 +22,7 @@ vllm = InferenceService(
     image="vllm/vllm-openai:v0.31.0",
     # The model is in a bucket that the service account may read, or comes from Hugging Face.
     arguments=[*model, "--max-model-len=16384", "--port=8080", "--tensor-parallel-size=2"],
+    model=QWEN,
     # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
     env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
     mounts=[{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],

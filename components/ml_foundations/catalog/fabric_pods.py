@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog import versions
-from ml_foundations.catalog.tables import table
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.packaged_yaml import packaged_yaml
 
 
@@ -102,18 +100,8 @@ NCCL_TEST_IMAGES: Mapping[str, str] = {
 """Images of the benchmark, by kind of fabric."""
 
 
-@dataclass(frozen=True)
-class NcclBandwidth:
-    """The bandwidth of a benchmark between two nodes."""
-
-    gpu: str
-    """The accelerator type."""
-    bus_bandwidth: Fraction
-    """The bus bandwidth of all_gather_perf, in GB/s."""
-
-
-NCCL_BANDWIDTHS = table("nccl_bandwidths.csv", NcclBandwidth)
-"""Known bandwidths, by accelerator type."""
+NCCL_BANDWIDTHS = {row["gpu"]: float(row["bus_bandwidth"]) for row in rows("nccl_bandwidths.csv")}
+"""The known bus bandwidth of all_gather_perf between two nodes in GB/s, by accelerator type."""
 
 
 @cache

@@ -115,7 +115,13 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     if not cluster.get("enableMultiNetworking"):
         setting = "enableMultiNetworking (multi_networking)"
         kinds |= dict.fromkeys(_NETWORK_KINDS, setting)
-    kinds |= _missing_gateway_kinds(cluster)
+    # Autopilot has gateways by default.
+    channel = _value(cluster, "gatewayApiConfig", "channel")
+    if channel in (None, "CHANNEL_DISABLED") and not cluster.get("enableAutopilot"):
+        setting = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
+        kinds |= dict.fromkeys((GATEWAY_GROUP, POOL_GROUP, *POLICY_KINDS), setting)
+    if begins_before(cluster, POOLS_SINCE):
+        kinds.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
     if not _value(section(cluster, "addonsConfig"), CHECKPOINTING, "enabled"):
         setting = f"addonsConfig.{CHECKPOINTING} (multi_tier_checkpointing)"
         kinds["checkpointing.gke.io"] = setting
@@ -123,24 +129,6 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
         kinds["checkpointing.gke.io"] = f"minMasterVersion {CHECKPOINTS_SINCE}"
     missing = " and ".join(_missing_for_the_kind(cluster))
     return kinds | ({"autoscaling.gke.io": missing} if missing else {})
-
-
-def _missing_gateway_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kinds of gateways that a cluster lacks; Autopilot has them by default."""
-    channel = _value(cluster, "gatewayApiConfig", "channel")
-    is_off = channel in (None, "CHANNEL_DISABLED") and not cluster.get("enableAutopilot")
-    setting = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
-    missing: dict[str, str] = {}
-    if is_off:
-        missing |= dict.fromkeys((GATEWAY_GROUP, POOL_GROUP, *POLICY_KINDS), setting)
-    if begins_before(cluster, POOLS_SINCE):
-        missing.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
-    return missing
-
-
-def lacks_fuse_profiles(cluster: Mapping[str, Any]) -> bool:
-    """Return whether a cluster is too old for GKE's classes for buckets."""
-    return begins_before(cluster, FUSE_PROFILES_SINCE)
 
 
 def missing_for_metrics(cluster: Mapping[str, Any]) -> str:

@@ -10,23 +10,6 @@ from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknow
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
 
-FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
-    "Job": ("batch/job",),
-    "JobSet": ("jobset.x-k8s.io/jobset",),
-    "TrainJob": ("trainer.kubeflow.org/trainjob",),
-    "RayCluster": ("ray.io/raycluster",),
-    "RayJob": ("ray.io/rayjob",),
-    "RayService": ("ray.io/rayservice",),
-    "Pod": ("pod",),
-    "Deployment": ("pod", "deployment"),
-    "StatefulSet": ("pod", "statefulset"),
-    "LeaderWorkerSet": ("pod", "leaderworkerset.x-k8s.io/leaderworkerset"),
-}
-"""The integrations of Kueue that a kind of workload needs (kueue v0.19.2, pkg/controller/jobs:
-DependencyList)."""
-
-_DEFAULT_FRAMEWORKS = frozenset({"batch/job"})
-"""Those of a configuration that names none (kueue v0.19.2, apis/config/v1beta2/defaults.go)."""
 _LISTS: Mapping[str, type] = {
     "resources.excludeResourcePrefixes": str,
     "resources.transformations": dict,
@@ -109,15 +92,6 @@ def ignores_claims(configuration: Manifest) -> bool:
     gates = section(configuration, "featureGates")
     off = ("KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled")
     return all(gates.get(gate) is False for gate in off)
-
-
-def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
-    """Return the frameworks that a release of Kueue's chart enables; by default, all."""
-    configuration = configuration_of(values)
-    if configuration is None or isinstance(configuration, Unknown):
-        return frozenset(name for names in FRAMEWORKS.values() for name in names)
-    declared = section(configuration, "integrations").get("frameworks")
-    return frozenset(declared or _DEFAULT_FRAMEWORKS)
 
 
 PROVISIONING_CLASS = "queued-provisioning.gke.io"

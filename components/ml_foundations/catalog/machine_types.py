@@ -200,6 +200,11 @@ def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     return Decimal(amount) if amount else None
 
 
+def priced_regions() -> list[str]:
+    """Return the regions with list prices."""
+    return [column for column in next(iter(_prices().values())) if column[-1].isdecimal()]
+
+
 @cache
 def _prices() -> Mapping[tuple[str, str], Mapping[str, str]]:
     return {(row["name"], row["purchase"]): row for row in rows("prices.csv")}

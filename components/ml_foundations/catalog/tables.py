@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,14 +12,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def _counts(text: str) -> Mapping[str, int]:
+def _numbers(text: str, number: Callable[[str], T]) -> Mapping[str, T]:
     pairs = (part.rsplit(":", 1) for part in text.split())
-    return MappingProxyType({name: int(count) for name, count in pairs})
-
-
-def _fractions(text: str) -> Mapping[str, Fraction]:
-    pairs = (part.rsplit(":", 1) for part in text.split())
-    return MappingProxyType({name: Fraction(number) for name, number in pairs})
+    return MappingProxyType({name: number(value) for name, value in pairs})
 
 
 def _number_groups(text: str) -> tuple[tuple[int, ...], ...]:
@@ -31,8 +26,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "bool": "yes".__eq__,
     "Fraction": Fraction,
-    "Mapping[str, int]": _counts,
-    "Mapping[str, Fraction]": _fractions,
+    "Mapping[str, int]": partial(_numbers, number=int),
+    "Mapping[str, Fraction]": partial(_numbers, number=Fraction),
     "tuple[str, ...]": lambda text: tuple(text.split()),
     "tuple[int, int]": lambda text: tuple(map(int, text.split("."))),
     "tuple[tuple[int, ...], ...]": _number_groups,
@@ -53,12 +48,10 @@ def table(name: str, kind: type[T]) -> Mapping[str, T]:
     return MappingProxyType(by_first_column)
 
 
-def rows(
-    name: str, package: str = "ml_foundations.catalog", delimiter: str = ","
-) -> Iterator[Mapping[str, str]]:
+def rows(name: str, package: str = "ml_foundations.catalog") -> Iterator[Mapping[str, str]]:
     """Return the rows of a file as text, by column. Lines that begin with # are comments."""
     lines = files(package).joinpath(name).read_text(encoding="utf-8").splitlines()
-    return csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter)
+    return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
 def _reader(annotation: str) -> Callable[[str], Any]:

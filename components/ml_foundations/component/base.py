@@ -85,7 +85,11 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for warning in spec.warnings():
             pulumi.log.warn(printable.line(f"{title}: {warning}"))
         depends_on = [*sources, *self.joined(expansion.objects)]
-        options = self._options(opts, spec, expansion, depends_on)
+        provider = self.given_provider(spec, expansion.objects)
+        # As the option ``provider``, it would replace a provider of another package.
+        providers = [provider] if provider else None
+        ours = pulumi.ResourceOptions(depends_on=depends_on, providers=providers)
+        options = pulumi.ResourceOptions.merge(opts, ours)
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, options)
         self.children = made = dict[str, pulumi.CustomResource]()
         children = spec.declared_children()
@@ -188,17 +192,6 @@ class Component(pulumi.ComponentResource, Generic[S]):
             errors = [*expansion.errors, *self.provider_errors(opts, values, expansion.objects)]
             spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
-
-    def _options(
-        self, opts: Options, spec: S, expansion: Expansion, depends_on: list[pulumi.Resource]
-    ) -> pulumi.ResourceOptions:
-        """Return the options, with the Kubernetes provider of an object among the arguments."""
-        provider = self.given_provider(spec, expansion.objects)
-        # As the option ``provider``, it would replace a provider of another package.
-        ours = pulumi.ResourceOptions(
-            depends_on=depends_on, providers=[provider] if provider else None
-        )
-        return pulumi.ResourceOptions.merge(opts, ours)
 
     @classmethod
     def _provider_objects(cls, given: Iterable[str]) -> list[str]:

@@ -84,7 +84,9 @@ class ChildResource:
         opts = pulumi.ResourceOptions.merge(ours, _without_false(self.options))
         declared = self.declared
         if not isinstance(declared, CloudResource):
-            declared = _as_cloud(declared)
+            api_version = declared["apiVersion"]
+            group = api_version if "/" in api_version else f"core/{api_version}"
+            declared = CloudResource(f"kubernetes:{group}:{declared['kind']}", declared)
         type_, inputs, outputs = declared
         # Not the SDK's class: to import its module takes half of the time of a program.
         opts.version = opts.version or _sdk_version(type_.partition(":")[0])
@@ -124,13 +126,6 @@ def helm_child(
         source = {"chart": chart.name, "repositoryOpts": {"repo": chart.repo}}
     release = {"compat": "true", **names, "values": values, **source, **more}
     return cloud_child(suffix, RELEASE, release, depends_on=depends_on)
-
-
-def _as_cloud(manifest: Manifest) -> CloudResource:
-    """Return a Kubernetes object as a resource of Pulumi's Kubernetes provider."""
-    api_version = manifest["apiVersion"]
-    group = api_version if "/" in api_version else f"core/{api_version}"
-    return CloudResource(f"kubernetes:{group}:{manifest['kind']}", manifest)
 
 
 @cache

@@ -21,6 +21,17 @@ from ml_foundations.kubernetes.words import number
 _MOST_LISTED = 5
 """The most allowed values that a message lists."""
 
+_TYPES = {
+    "bool": "true or false",
+    "dict": "a mapping",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "string": "a text",
+    "tuple": "a list",
+}
+"""The types of pydantic's errors, in words."""
+
 STACK_FILE_PAGE = "docs/stack-file.md"
 
 
@@ -74,7 +85,9 @@ def explain(
                 _unknown_argument(str(location[-1]), model, page, spell),
             )
         elif isinstance(item.input, pulumi.Output):
-            fix = _instead(location, spec, page, spell)
+            fix = f"Give a plain value. {page} lists the arguments that may be Outputs"
+            if location[0] == "env" and "secret_env" in spec.model_fields:
+                fix = f"Put it into a Secret, and name that and its key in {spell('secret_env')}"
             yield path, f"is an Output, but must be known at preview. {fix}"
         elif item.type == "missing":
             _, model, _ = _place(location[:-1], spec, spell)
@@ -107,6 +120,13 @@ def _reason(item: ArgumentError, page: str) -> str:
         return (
             "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         )
+    expected, _, fault = item.type.partition("_")
+    if expected in _TYPES and fault in ("type", "parsing", "from_float"):
+        reason = f"must be {_TYPES[expected]}, not {shown(value)}"
+        if expected in ("list", "tuple") and isinstance(value, str):
+            return f"{reason}. Write [{value!r}]"
+        is_in_secret = item.location[0] == "env" and isinstance(value, Mapping)
+        return f"{reason}. The key of a Secret is given by secret_env" if is_in_secret else reason
     cause = context.get("error")
     message = item.message if cause is None else str(cause)
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
@@ -124,15 +144,6 @@ def duplicates(
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
             yield field.format(index), f"{value} is taken; choose another"
-
-
-def _instead(
-    location: tuple[int | str, ...], spec: type[BaseModel], page: str, spell: Callable[[str], str]
-) -> str:
-    """Return how to fix an Output where a plain value is required."""
-    if location[0] == "env" and "secret_env" in spec.model_fields:
-        return f"Put it into a Secret, and name that and its key in {spell('secret_env')}"
-    return f"Give a plain value. {page} lists the arguments that may be Outputs"
 
 
 def shown(value: Any) -> str:
@@ -157,16 +168,13 @@ def _unknown_argument(
     of_python = getattr(model, "objects", {}) if spell is str else {}
     known = [*map(spell, model.model_fields), *of_python]
     is_misspelt = to_camel(name).lower() in (to_camel(field).lower() for field in known)
-    is_of_pod = "pod_overrides" in model.model_fields and not is_misspelt and _is_pod_field(name)
-    fix = (
-        f"It is a field of the PodSpec: put it into {spell('pod_overrides')}. " if is_of_pod else ""
-    )
+    fix = ""
+    if "pod_overrides" in model.model_fields and not is_misspelt:
+        # The name may be in snake_case.
+        pod_spec = import_module("pulumi_kubernetes.core.v1").PodSpecArgs
+        if to_camel(name) in input_types(pod_spec):
+            fix = f"It is a field of the PodSpec: put it into {spell('pod_overrides')}. "
     return unknown(name, known, f"{fix}See {page}")
-
-
-def _is_pod_field(name: str) -> bool:
-    """Return whether a PodSpec has a field of a name, which may be in snake_case."""
-    return to_camel(name) in input_types(import_module("pulumi_kubernetes.core.v1").PodSpecArgs)
 
 
 class _Place(NamedTuple):

@@ -103,7 +103,12 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
             result.objects[name] = component
             if argument.outputs:
                 result.sources.append(component)
-            _fill(result, name, argument, component)
+            for target, output in argument.outputs.items():
+                if result.args.get(target) is None:
+                    result.args[target] = getattr(component, output, None)
+                elif target not in argument.defaults:
+                    reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
+                    result.errors.append((target, reason))
         else:
             result.errors.append((name, _wrong_type(argument, value)))
     for name, nested in nested_specs(spec):
@@ -144,16 +149,6 @@ def _is_accepted(argument: ObjectArgument, value: Any) -> bool:
 
 def _wrong_type(argument: ObjectArgument, value: Any) -> str:
     return f"is of the type {type(value).__name__}. Pass a {' or a '.join(argument.components)}"
-
-
-def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:
-    """Set the arguments that a component provides, or report those that are set already."""
-    for target, output in argument.outputs.items():
-        if result.args.get(target) is None:
-            result.args[target] = getattr(component, output, None)
-        elif target not in argument.defaults:
-            reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
-            result.errors.append((target, reason))
 
 
 @cache

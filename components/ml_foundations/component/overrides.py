@@ -55,21 +55,16 @@ def object_errors(
     api_version: str, kind: str, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yield the overrides of a kind that Kubernetes' schema does not allow."""
-    typed = arguments_class(_class_of(api_version, kind))
-    metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     # Of a kind outside of Kubernetes, only metadata is checked.
-    known = input_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
-    settable = {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}
-    yield from _wrong_fields(fields, settable, f"overrides.{kind}")
-
-
-def _class_of(api_version: str, kind: str) -> Any:
-    """Return the SDK's class of a kind, or None for a kind outside of Kubernetes."""
+    metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
+    known: Mapping[str, Any] = {"metadata": metadata, "spec": Mapping}
     group, _, version = api_version.rpartition("/")
     with suppress(ModuleNotFoundError):
         module = import_module(f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}")
-        return getattr(module, kind, None)
-    return None
+        if typed := arguments_class(getattr(module, kind, None)):
+            known = input_types(typed)
+    settable = {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}
+    yield from _wrong_fields(fields, settable, f"overrides.{kind}")
 
 
 def container_errors(

@@ -117,12 +117,12 @@ def errors_in(error: ValidationError) -> list[ArgumentError]:
 
 
 def valid_part(spec: type[S], given: Any, check: Callable[[Any], S], context: Any) -> S:
-    """Return the checked model or, if the validation goes on after errors, that of valid fields.
+    """Return the checked model of arguments; after errors, perhaps that of the valid ones.
 
     Args:
         spec: The model.
         given: Its arguments.
-        check: The validation of them.
+        check: Returns the model, and raises an error if an argument is invalid.
         context: The context of the validation.
 
     Raises:

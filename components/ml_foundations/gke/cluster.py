@@ -323,8 +323,17 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
 
 def _cluster(spec: GkeClusterSpec) -> ChildResource:
     account = spec.node_service_account
+    networks = [
+        {"displayName": name, "cidrBlock": str(block)}
+        for name, block in spec.authorized_networks.items()
+    ]
+    own_range = str(spec.control_plane_cidr) if spec.control_plane_cidr else None
+    dns = {"allowExternalTraffic": spec.endpoint == "dns"}
     topic = spec.notification_topic
     notifications = {"pubsub": {"enabled": True, "topic": topic}} if topic is not None else None
+    policy = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
+    key = spec.secrets_key
+    group = spec.security_group
     cluster = {
         "name": spec.name,
         "project": spec.project,
@@ -335,14 +344,24 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
         **network_arguments(spec),
         "defaultMaxPodsPerNode": spec.max_pods,
         "enableMultiNetworking": spec.multi_networking or None,
-        **_endpoint_arguments(spec),
+        "privateClusterConfig": {
+            "enablePrivateEndpoint": spec.endpoint != "public",
+            "masterIpv4CidrBlock": own_range,
+        },
+        # Without the user's networks, the IP endpoint is open to nobody.
+        "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": dns},
         "releaseChannel": {"channel": spec.release_channel},
         "minMasterVersion": spec.kubernetes_version,
         "maintenancePolicy": maintenance_arguments(
             spec.maintenance_window, spec.maintenance_exclusions
         ),
         "notificationConfig": notifications,
-        **_security_arguments(spec),
+        # Access rights and encryption, by the rules in docs/security.md.
+        "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
+        "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,
+        "authenticatorGroupsConfig": {"securityGroup": group} if group else None,
+        "binaryAuthorization": {"evaluationMode": policy},
         "addonsConfig": _addons(spec),
         "podAutoscaling": {"hpaProfile": spec.hpa_profile} if spec.hpa_profile else None,
         "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"} if spec.gateway_api else None,
@@ -360,37 +379,6 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
     type_ = "gcp:container/cluster:Cluster"
     outputs = ("endpoint",)
     return cloud_child("cluster", type_, whole, outputs, ignore_changes=ignored)
-
-
-def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    networks = [
-        {"displayName": name, "cidrBlock": str(block)}
-        for name, block in spec.authorized_networks.items()
-    ]
-    own_range = str(spec.control_plane_cidr) if spec.control_plane_cidr else None
-    dns = {"allowExternalTraffic": spec.endpoint == "dns"}
-    return {
-        "privateClusterConfig": {
-            "enablePrivateEndpoint": spec.endpoint != "public",
-            "masterIpv4CidrBlock": own_range,
-        },
-        # Without the user's networks, the IP endpoint is open to nobody.
-        "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
-        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": dns},
-    }
-
-
-def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """Return the arguments about access rights and encryption, by the rules in docs/security.md."""
-    mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
-    key = spec.secrets_key
-    group = spec.security_group
-    return {
-        "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
-        "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,
-        "authenticatorGroupsConfig": {"securityGroup": group} if group else None,
-        "binaryAuthorization": {"evaluationMode": mode},
-    }
 
 
 def _addons(spec: GkeClusterSpec) -> dict[str, Any]:

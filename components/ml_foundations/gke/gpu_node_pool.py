@@ -152,14 +152,10 @@ class GpuNodePoolSpec(GpuNetworkSpec):
         return [_GPU_TAINT, *super().declared_taints]
 
     @property
-    def is_managed(self) -> bool:
-        """Return whether GKE installs the driver and advertises the GPUs."""
-        return self.driver in DRIVERS_OF_GKE
-
-    @property
     @override
     def advertised_by_gke(self) -> bool:
-        return self.is_managed
+        """Return whether GKE installs the driver and advertises the GPUs."""
+        return self.driver in DRIVERS_OF_GKE
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -229,23 +225,33 @@ class GpuNodePoolSpec(GpuNetworkSpec):
         if self.driver == "operator" and self.secure_boot:
             reason = "is true, but the operator's driver is not signed for it; change driver"
             yield "secure_boot", reason
-        if self.dra and self.is_managed:
+        if self.dra and self.advertised_by_gke:
             reason = (
                 "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
             )
             yield "driver", f"is {self.driver}, {reason}"
         reason = f"is for GPUs that GKE advertises, and driver is {self.driver}: set"
-        if self.mig_partition and not self.is_managed:
+        if self.mig_partition and not self.advertised_by_gke:
             yield "mig_partition", f"{reason} mig of GpuOperator"
-        if self.sharing and not self.is_managed:
+        if self.sharing and not self.advertised_by_gke:
             yield "sharing", f"{reason} device_plugin.sharing of GpuOperator"
 
     @override
     def children(self) -> Iterator[ChildResource]:
         # A node that checks signatures would not load the operator's driver.
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
+        version = self.driver.upper() if self.advertised_by_gke else INSTALLATION_DISABLED
+        gpus: dict[str, Any] = {
+            "type": self.model.accelerator_type,
+            "count": self.gpus_per_node,
+            "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
+            "gpuPartitionSize": self.mig_partition,
+        }
+        if of := self.sharing:
+            sharing = {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients}
+            gpus["gpuSharingConfig"] = sharing
         socket = {"enabled": True} if self.fast_socket else None
-        nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
+        nodes |= {"guestAccelerators": [gpus], "fastSocket": socket}
         networks = list(network_children(self))
         yield from networks
         yield pool_child(
@@ -336,22 +342,8 @@ def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
     gpu_labels = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
     if spec.mig_partition is None:
         gpu_labels[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)
-    if not spec.is_managed:
+    if not spec.advertised_by_gke:
         gpu_labels[labels.GKE_NO_DEVICE_PLUGIN] = "true"
     if spec.is_network_managed:
         gpu_labels[labels.GKE_NETWORK_DRA_DRIVER] = "true"
     return gpu_labels | (labels.DRA_POOL_LABELS if spec.dra else {})
-
-
-def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
-    version = spec.driver.upper() if spec.is_managed else INSTALLATION_DISABLED
-    accelerator: dict[str, Any] = {
-        "type": spec.model.accelerator_type,
-        "count": spec.gpus_per_node,
-        "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
-        "gpuPartitionSize": spec.mig_partition,
-    }
-    if of := spec.sharing:
-        sharing = {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients}
-        accelerator["gpuSharingConfig"] = sharing
-    return accelerator

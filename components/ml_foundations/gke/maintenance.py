@@ -74,11 +74,9 @@ class MaintenanceWindow(Spec):
         zoneless = [*_zone_errors(self.start_time, self.end_time)]
         yield from zoneless
         # Python does not subtract a time without a zone from one with a zone.
-        if len(zoneless) != 1:
-            yield from self._length_errors(self.end_time - self.start_time)
-
-    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        hours = length.total_seconds() / 3600
+        if len(zoneless) == 1:
+            return
+        hours = (self.end_time - self.start_time).total_seconds() / 3600
         frequency = self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
             needed = f"GKE needs {_SHORTEST_WINDOW_HOURS} to 24"

@@ -103,9 +103,6 @@ class ClusterNetworkSpec(Spec):
         for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
             if self.network is not None and field in self.model_fields_set:
                 yield field, "is for a created network, but network exists; leave one of them out"
-        yield from self._range_errors()
-
-    def _range_errors(self) -> Iterator[tuple[str, str]]:
         fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr", "proxy_only_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
         for (first, taken), (field, block) in combinations(ranges, 2):
@@ -133,8 +130,18 @@ def network_children(spec: ClusterNetworkSpec, private_services: bool) -> Iterat
     elif spec.network.nat:
         yield from _nat(spec, spec.network.network)
     if spec.proxy_only_cidr is not None:
+        # The proxies of regional load balancers have a subnetwork of their own.
         made = Ref("network", "selfLink")
-        yield _proxies(spec, made if spec.network is None else spec.network.network)
+        subnetwork = {
+            "name": f"{spec.name}-proxies",
+            "project": spec.project,
+            "region": spec.location,
+            "network": made if spec.network is None else spec.network.network,
+            "ipCidrRange": str(spec.proxy_only_cidr),
+            "purpose": PROXY_PURPOSE,
+            "role": "ACTIVE",
+        }
+        yield cloud_child("proxies", "gcp:compute/subnetwork:Subnetwork", subnetwork)
 
 
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
@@ -177,20 +184,6 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     yield cloud_child("network", type_, network, outputs, ignore_changes=["mtu"])
     yield cloud_child("subnetwork", "gcp:compute/subnetwork:Subnetwork", subnetwork, outputs)
     yield from _nat(spec, Ref("network", "selfLink"))
-
-
-def _proxies(spec: ClusterNetworkSpec, network: Any) -> ChildResource:
-    """Return the subnetwork of the proxies of regional load balancers."""
-    subnetwork = {
-        "name": f"{spec.name}-proxies",
-        "project": spec.project,
-        "region": spec.location,
-        "network": network,
-        "ipCidrRange": str(spec.proxy_only_cidr),
-        "purpose": PROXY_PURPOSE,
-        "role": "ACTIVE",
-    }
-    return cloud_child("proxies", "gcp:compute/subnetwork:Subnetwork", subnetwork)
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:

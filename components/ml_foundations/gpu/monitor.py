@@ -154,7 +154,12 @@ class GpuMonitorSpec(ComponentSpec):
             before = [*before, "files"]
         yield ChildResource("daemon-set", _daemon_set(self), before)
         if self.port:
-            yield ChildResource("service", _service(self), before)
+            ports = [{"name": _PORT, "port": self.port, "targetPort": _PORT, "protocol": "TCP"}]
+            spec = {"selector": _labels(self), "ports": ports}
+            # A cluster without GPU nodes has no endpoints, so Pulumi would wait in vain.
+            metadata = _metadata(self) | {"annotations": NOT_AWAITED}
+            service = api_object("v1", "Service", metadata, spec=spec)
+            yield ChildResource("service", service, before)
         if self.monitoring != "none":
             pods = _labels(self)
             scraping = monitor_manifest(self.monitoring, _metadata(self), pods, _PORT, "/metrics")
@@ -182,6 +187,11 @@ class GpuMonitor(GpuMonitorComponent[GpuMonitorSpec]):
 
 def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
     """Return the DaemonSet. Its selector is immutable, so it contains no version."""
+    # GKE labels each GPU node with its accelerator.
+    terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
+    if spec.gpu is not None:
+        [of_model] = gpu_terms([accelerator(spec.gpu)], by_gke=False)
+        terms += of_model
     volumes = [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)]
     pod = without_none(
         {
@@ -189,7 +199,7 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
             "runtimeClassName": "nvidia" if spec.driver == "operator" else None,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "affinity": _affinity(spec),
+            "affinity": node_affinity(*terms),
             # It runs on every GPU node, despite other taints, and while a node is not ready.
             "tolerations": [{"operator": "Exists"}],
             "containers": [_container(spec)],
@@ -211,28 +221,12 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
     return api_object("apps/v1", "DaemonSet", _metadata(spec), spec=daemon_set)
 
 
-def _service(spec: GpuMonitorSpec) -> dict[str, Any]:
-    ports = [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}]
-    # A cluster without GPU nodes has no endpoints, so Pulumi would wait in vain.
-    metadata = _metadata(spec) | {"annotations": NOT_AWAITED}
-    return api_object("v1", "Service", metadata, spec={"selector": _labels(spec), "ports": ports})
-
-
 def _labels(spec: GpuMonitorSpec) -> dict[str, str]:
     return {"app.kubernetes.io/name": spec.monitor_name}
 
 
 def _metadata(spec: GpuMonitorSpec) -> dict[str, Any]:
     return {"name": spec.monitor_name, "namespace": spec.in_namespace, "labels": _labels(spec)}
-
-
-def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """Return the affinity for GPU nodes. GKE labels each of them with its accelerator."""
-    terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
-    if spec.gpu is not None:
-        [of_model] = gpu_terms([accelerator(spec.gpu)], by_gke=False)
-        terms += of_model
-    return node_affinity(*terms)
 
 
 def _container(spec: GpuMonitorSpec) -> dict[str, Any]:

@@ -252,10 +252,19 @@ def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     tolerations = agent_tolerations(spec.tolerations)
     exporter = spec.dcgm_exporter
     mig = spec.mig or Mig()
+    # From GKE 1.33 on, containerd does not report GKE's CNI plugins. Its file has them.
+    env = _environment({CONFIG_SOURCE: "file", **_NO_WAY_AROUND})
+    toolkit: dict[str, Any] = {"enabled": spec.toolkit, "env": env}
+    mig_manager: dict[str, Any] = {"enabled": False}
+    if spec.mode != "gke":
+        config = without_none({"name": mig.config, "default": mig.default}) or None
+        # GKE nodes change their partitions only by a reboot.
+        reboot = _environment({"WITH_REBOOT": "true"})
+        mig_manager = without_none({"enabled": True, "env": reboot, "config": config})
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": tolerations},
         "driver": _driver_values(spec),
-        "toolkit": _toolkit_values(spec),
+        "toolkit": toolkit,
         "devicePlugin": {"enabled": spec.advertises} | _sharing_values(spec.device_plugin),
         "dcgmExporter": {
             "enabled": exporter.enabled,
@@ -264,10 +273,11 @@ def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
         },
         "gfd": {"enabled": spec.feature_discovery},
         "nfd": {"enabled": spec.node_feature_discovery},
-        "migManager": {"enabled": False} if spec.mode == "gke" else _mig_manager_values(mig),
+        "migManager": mig_manager,
         "mig": {"strategy": mig.strategy},
     }
     if spec.mode != "operator":
+        toolkit["installDir"] = GOOGLE_DRIVER_DIR
         values["hostPaths"] = {"driverInstallDir": GOOGLE_DRIVER_DIR}
         values["cdi"] = {"enabled": True}
     if spec.tolerations:
@@ -293,13 +303,6 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     return without_none(fields)
 
 
-def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:
-    # From GKE 1.33 on, containerd does not report GKE's CNI plugins. Its file has them.
-    env = _environment({CONFIG_SOURCE: "file", **_NO_WAY_AROUND})
-    values: dict[str, Any] = {"enabled": spec.toolkit, "env": env}
-    return values if spec.mode == "operator" else {**values, "installDir": GOOGLE_DRIVER_DIR}
-
-
 def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
     """Return the ConfigMap with a file for each way to share GPUs (NVIDIA/k8s-device-plugin)."""
     data: dict[str, str] = {}
@@ -310,13 +313,6 @@ def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
         data[name] = yaml.safe_dump(configuration, sort_keys=False)
     config = {"create": True, "name": "device-plugin-config", "default": plugin.default_sharing}
     return {"config": without_none(config) | {"data": data}} if data else {}
-
-
-def _mig_manager_values(mig: Mig) -> dict[str, Any]:
-    """Return the MIG manager's values. GKE nodes change their partitions only by a reboot."""
-    config = without_none({"name": mig.config, "default": mig.default}) or None
-    env = _environment({"WITH_REBOOT": "true"})
-    return without_none({"enabled": True, "env": env, "config": config})
 
 
 def _environment(variables: dict[str, str]) -> list[dict[str, str]]:

@@ -131,8 +131,13 @@ INFERENCE_GATEWAY = "ml-foundations/inference-gateway"
 
 TRAIN_JOB_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """The label of a Job in a runtime with its part in a TrainJob (trainer v2.2.1, pkg/constants)."""
-MODEL_FOLDER = "ml-foundations/model-folder"
-"""Annotation of pods that serve or train a model: the folder of its config.json."""
+MODEL = "ml-foundations/model"
+"""Annotation of pods that serve or train a model: its name in the catalog, or the folder of its
+config.json."""
+TRAINING_METHOD = "ml-foundations/training-method"
+"""Annotation of pods that train this model: full, lora or qlora."""
+TRAINING_SHARDING = "ml-foundations/training-sharding"
+"""Annotation of such pods: none, zero1, zero2, zero3 or hybrid."""
 MADE_FROM = "ml-foundations/made-from"
 """Annotation of an object, in planning alone, with the kind that a controller makes it of."""
 UNRESOLVED = "ml-foundations/unresolved"
@@ -145,22 +150,18 @@ GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 
 JOB_NAME = "batch.kubernetes.io/job-name"
-LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+"""The label of a Job's pods with its name (Kubernetes, "Well-known labels")."""
 LWS_GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
-"""Labels of a LeaderWorkerSet's pods: its name, the number of their group, and their own number in
-it. That of the leader is 0 (lws v0.9.0, api)."""
+"""Labels of a LeaderWorkerSet's pods: the number of their group, and their own number in it. That
+of the leader is 0 (lws v0.9.0, api)."""
 LLMD_ROLE = "llm-d.ai/role"
 """Label with the role of a server's pods, by which llm-d's endpoint picker chooses (llm-d-router
 v0.9.0, docs/disaggregation.md)."""
 LLMD_SERVING = "llm-d.ai/inference-serving"
 """Label of pods that have a server's port, as llm-d's guides set it."""
-RAY_CLUSTER = "ray.io/cluster"
-"""The label of a RayCluster's pods with its name (kuberay v1.6.2, controllers/ray/utils)."""
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation that the Job controller gives to pods (Kubernetes, "Well-known labels")."""
-JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-"""The label of a JobSet's pods with its name (jobset, api/jobset/v1alpha2)."""
 
 GPU_DEVICE_CLASS = "gpu.nvidia.com"
 """Device class, driver and attributes' domain of NVIDIA's DRA driver (NVIDIA,

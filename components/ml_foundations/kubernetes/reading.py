@@ -191,10 +191,6 @@ _FLOAT = re.compile(
 _DATE = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])([Tt ].*)?", re.ASCII)
 
 
-def _boolean(text: str) -> bool:
-    return _BOOLEANS[text]
-
-
 def _null(text: str) -> None:
     _NULLS.index(text)
 
@@ -222,7 +218,7 @@ def _date(text: str) -> str:
 
 
 _SCALARS: Mapping[str, Any] = {
-    "bool": _boolean,
+    "bool": _BOOLEANS.__getitem__,
     "null": _null,
     "int": _integer,
     "float": _float,

@@ -44,20 +44,16 @@ def resolved(path: Path, within: Path | None = None) -> str:
         ReadError: It leads out of the folder, see ``read``.
         OSError: There is no such file, or its links lead nowhere.
     """
-    folder = _named_folder(path) if within is None else within
+    folder = within
+    if folder is None:
+        parents = [part for part in path.parts if part == ".."]
+        folder = path.parent if path.is_absolute() else Path(*parents)
     target = os.path.realpath(path, strict=True)
     if not Path(target).is_relative_to(os.path.realpath(folder)):
         where = "the current folder" if folder == Path() else folder
         fix = ". Name what it leads to instead" if within is None else ""
         raise ReadError(f"it leads out of {where}{fix}")
     return target
-
-
-def _named_folder(path: Path) -> Path:
-    if path.is_absolute():
-        return path.parent
-    parents = [part for part in path.parts if part == ".."]
-    return Path(*parents)
 
 
 def below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:

@@ -96,13 +96,6 @@ class VolumeSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from self._source_errors()
-        yield from self._class_errors()
-        if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
-            reason = f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
-            yield "disk", reason
-
-    def _source_errors(self) -> Iterator[tuple[str, str]]:
         names = ("bucket", "disk", "snapshot")
         sources = [name for name in names if getattr(self, name) is not None]
         if len(sources) > 1:
@@ -115,8 +108,6 @@ class VolumeSpec(ComponentSpec):
             yield "attributes", "are for a bucket; set bucket, or leave them out"
         if self.mount_options and self.disk is None and self.bucket is None:
             yield "mount_options", "are for a disk or bucket; for others the storage class has them"
-
-    def _class_errors(self) -> Iterator[tuple[str, str]]:
         if self.bucket is None and "size" not in self.model_fields_set:
             yield "size", "is required, unless bucket is set"
         if self.disk is not None and self.storage_class is None:
@@ -127,6 +118,9 @@ class VolumeSpec(ComponentSpec):
             GCS_FUSE_SERVING,
         ):
             yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
+        if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
+            reason = f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
+            yield "disk", reason
 
     @property
     def volume_name(self) -> str:
@@ -181,6 +175,11 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
 
 
 def _volume(spec: VolumeSpec) -> dict[str, Any]:
+    source: dict[str, Any] = {"driver": PD_CSI, "volumeHandle": spec.disk, "fsType": "ext4"}
+    if spec.bucket is not None:
+        source = {"driver": labels.GCS_FUSE_DRIVER, "volumeHandle": spec.bucket}
+        source |= {"volumeAttributes": spec.attributes} if spec.attributes else {}
+    read_only = {"readOnly": True} if spec.mode == "ReadOnlyMany" else {}
     body: dict[str, Any] = {
         "capacity": {"storage": spec.size},
         "accessModes": [spec.mode],
@@ -188,25 +187,14 @@ def _volume(spec: VolumeSpec) -> dict[str, Any]:
         # Whose disk or bucket it is decides about its end.
         "persistentVolumeReclaimPolicy": "Retain",
         "claimRef": {"namespace": spec.namespace, "name": spec.claim_name},
-        "csi": _source(spec),
+        "csi": source | read_only,
     }
     if spec.mount_options:
         body["mountOptions"] = spec.mount_options
-    if zone := _zone(spec.disk):
-        term = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": [zone]}]}
+    # The zone of a disk may be known before the disk exists.
+    match = _DISK_ID.fullmatch(spec.disk) if isinstance(spec.disk, str) else None
+    if match and match[1] == "zones" and match[2] != "multi-zone":
+        in_zone = {"key": labels.GKE_ZONE, "operator": "In", "values": [match[2]]}
+        term = {"matchExpressions": [in_zone]}
         body["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
     return api_object("v1", "PersistentVolume", {"name": spec.volume_name}, spec=body)
-
-
-def _source(spec: VolumeSpec) -> dict[str, Any]:
-    read_only = {"readOnly": True} if spec.mode == "ReadOnlyMany" else {}
-    if spec.bucket is not None:
-        more = {"volumeAttributes": spec.attributes} if spec.attributes else {}
-        return {"driver": labels.GCS_FUSE_DRIVER, "volumeHandle": spec.bucket, **more, **read_only}
-    return {"driver": PD_CSI, "volumeHandle": spec.disk, "fsType": "ext4", **read_only}
-
-
-def _zone(disk: Any) -> str | None:
-    """Return the zone of a disk, if it is known before the disk exists."""
-    match = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
-    return match[2] if match and match[1] == "zones" and match[2] != "multi-zone" else None

@@ -60,7 +60,15 @@ def identity_children(namespace: str, account: ServiceAccount) -> Iterator[Child
         data = {".dockerconfigjson": Secret(account.image_pull_secret)}
         secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
         yield ChildResource("image-pull", secret, _AFTER)
-    yield ChildResource("service-account", _service_account(namespace, account), _AFTER)
+    annotations = without_none({GOOGLE_ACCOUNT: account.google_account})
+    names = {"name": account.name, "namespace": namespace}
+    metadata = without_none({**names, "annotations": annotations or None})
+    # Pods get an API token only if they ask for one.
+    fields: dict[str, Any] = {"automountServiceAccountToken": False}
+    if account.image_pull_secret is not None:
+        fields["imagePullSecrets"] = [{"name": _PULL_SECRET}]
+    manifest = api_object("v1", "ServiceAccount", metadata, **fields)
+    yield ChildResource("service-account", manifest, _AFTER)
     if account.google_account is not None and account.workload_pool is not None:
         pods = f"[{namespace}/{account.name}]"
         binding = {
@@ -70,18 +78,6 @@ def identity_children(namespace: str, account: ServiceAccount) -> Iterator[Child
         }
         type_ = "gcp:serviceaccount/iAMMember:IAMMember"
         yield cloud_child("workload-identity", type_, binding, depends_on=_AFTER)
-
-
-def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
-    """Return the ServiceAccount. Its pods get an API token only if they ask for one."""
-    annotations = without_none({GOOGLE_ACCOUNT: account.google_account})
-    metadata = without_none(
-        {"name": account.name, "namespace": namespace, "annotations": annotations or None}
-    )
-    fields: dict[str, Any] = {"automountServiceAccountToken": False}
-    if account.image_pull_secret is not None:
-        fields["imagePullSecrets"] = [{"name": _PULL_SECRET}]
-    return api_object("v1", "ServiceAccount", metadata, **fields)
 
 
 def group_child(namespace: str, who: str, role: str, group: str) -> ChildResource:

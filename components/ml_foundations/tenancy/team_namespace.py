@@ -1,7 +1,7 @@
 """A team's namespace: quota, limits, network policy, access."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pulumi
 from pydantic import Field
@@ -82,10 +82,27 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
+        # The namespace enforces its level, and warns about what the strictest refuses.
+        security = "pod-security.kubernetes.io"
+        levels = {
+            f"{security}/enforce": self.pod_security,
+            f"{security}/warn": "restricted",
+            f"{security}/audit": "restricted",
+        }
+        namespace = api_object("v1", "Namespace", {"name": self.namespace, "labels": levels})
         kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data)
-        yield ChildResource("namespace", _namespace(self), options=kept)
+        yield ChildResource("namespace", namespace, options=kept)
         yield from quota_children(self.namespace, self, self.priorities)
-        yield ChildResource("limits", _limit_range(self), depends_on=["namespace"])
+        # A default for pods that the quota would reject. A maximum for containers would become the
+        # default of all of them, and one for pods would refuse those that ask for none.
+        default = {"cpu": self.default_cpu, "memory": self.default_memory}
+        limits = [{"type": "Container", "default": default, "defaultRequest": default}]
+        if self.largest_volume is not None:
+            largest = {"storage": self.largest_volume}
+            limits.append({"type": "PersistentVolumeClaim", "max": largest})
+        metadata = {"name": "team-limits", "namespace": self.namespace}
+        limit_range = api_object("v1", "LimitRange", metadata, spec={"limits": limits})
+        yield ChildResource("limits", limit_range, depends_on=["namespace"])
         yield from network_children(self.namespace, self)
         if self.group is not None:
             yield group_child(self.namespace, "editors", "edit", self.group)
@@ -113,26 +130,3 @@ class TeamNamespace(TeamNamespaceComponent[TeamNamespaceSpec]):
     """The ResourceQuota."""
     limit_range = Child("limits")
     """The LimitRange."""
-
-
-def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:
-    """Return the namespace. It enforces its Pod Security level and warns about the strictest."""
-    security = "pod-security.kubernetes.io"
-    levels = {
-        f"{security}/enforce": spec.pod_security,
-        f"{security}/warn": "restricted",
-        f"{security}/audit": "restricted",
-    }
-    return api_object("v1", "Namespace", {"name": spec.namespace, "labels": levels})
-
-
-def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
-    """Return the LimitRange. It gives a default to pods that the quota would reject."""
-    # A maximum for containers would become the default of all of them, and one for pods would
-    # refuse those that ask for none.
-    default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
-    limits = [{"type": "Container", "default": default, "defaultRequest": default}]
-    if spec.largest_volume is not None:
-        limits.append({"type": "PersistentVolumeClaim", "max": {"storage": spec.largest_volume}})
-    metadata = {"name": "team-limits", "namespace": spec.namespace}
-    return api_object("v1", "LimitRange", metadata, spec={"limits": limits})

@@ -28,6 +28,7 @@ from ml_foundations.component.tolerations import (
 )
 from ml_foundations.component.topology import TopologyLevel, level_label
 from ml_foundations.component.types import GpuName, Name, Quantity
+from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.objects import Manifest, api_object
@@ -151,12 +152,13 @@ QueuedKind = Literal[
     "TrainJob",
     "RayCluster",
     "RayJob",
+    "RayService",
     "Pod",
     "Deployment",
     "StatefulSet",
     "LeaderWorkerSet",
 ]
-"""A kind of workload that Kueue can manage."""
+"""A kind of workload that Kueue can manage: one of ``kinds/`` with a queue."""
 
 
 class Queues(Spec):
@@ -180,9 +182,9 @@ class Queues(Spec):
     driver and the image."""
     kinds: list[QueuedKind] = Field(default=["Job", "JobSet"], min_length=1)
     """The kinds of workloads that may wait in queues: Job, JobSet, TrainJob, RayCluster,
-    RayJob, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and JobSet. A stack
-    file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
-    the last four kinds block the pods of their namespaces."""
+    RayJob, RayService, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and
+    JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its
+    webhooks for the last four kinds block the pods of their namespaces."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     topology: list[TopologyLevel] = []
@@ -281,7 +283,15 @@ class TrainingQueueSpec(Queues, ComponentSpec):
                 after[f"{name}-flavor"] = topologies
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
-            made |= _provisioning()
+            made |= yaml_file(
+                "tenancy",
+                "provisioning.yaml",
+                check=_QUEUED,
+                api_version=kueue.API_VERSION,
+                provisioning_class=kueue.PROVISIONING_CLASS,
+                own_nodes=labels.GKE_REQUEST,
+                gpus=labels.GPU_RESOURCE,
+            )
             roles.append("requests-check")
             after["requests-check"] = ["requests"]
         kueue_itself = ["kueue"] if self.install else []
@@ -313,19 +323,6 @@ def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dic
     return api_object(kueue.API_VERSION, kind, metadata, spec=content)
 
 
-def _provisioning() -> dict[str, Manifest]:
-    """Return the AdmissionCheck of ProvisioningRequests and its configuration."""
-    return yaml_file(
-        "tenancy",
-        "provisioning.yaml",
-        check=_QUEUED,
-        api_version=kueue.API_VERSION,
-        provisioning_class=kueue.PROVISIONING_CLASS,
-        own_nodes=labels.GKE_REQUEST,
-        gpus=labels.GPU_RESOURCE,
-    )
-
-
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     content: dict[str, Any] = {
         "cohortName": spec.cohort if spec.borrowing else None,
@@ -350,7 +347,7 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
-    frameworks = dict.fromkeys(name for kind in spec.kinds for name in kueue.FRAMEWORKS[kind])
+    frameworks = dict.fromkeys(name for kind in spec.kinds for name in queue_of(kind).frameworks)
     names = [team.namespace for team in spec.teams]
     namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": names}
     # Pods of other namespaces do not wait for Kueue's webhooks, and two replicas answer them.

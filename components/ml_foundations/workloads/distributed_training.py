@@ -14,11 +14,12 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import DistributedTrainingComponent
 from ml_foundations.workloads.environment import env_rendezvous
 from ml_foundations.workloads.several_nodes import SeveralNodesSpec
+from ml_foundations.workloads.trained_model import TrainedModelSpec
 
 _TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.(run|launch)\b")
 
 
-class DistributedTrainingSpec(SeveralNodesSpec):
+class DistributedTrainingSpec(TrainedModelSpec, SeveralNodesSpec):
     """Arguments of a DistributedTraining."""
 
     launcher: Literal["torchrun", "env", "none"] | None = None

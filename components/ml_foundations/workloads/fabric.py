@@ -81,12 +81,18 @@ def without_fabric(fabric: GpuFabric | None, gpus: int) -> PodFabric:
 def pod_fabric(fabric: GpuFabric) -> PodFabric:
     """Return what a pod needs that uses all GPUs of a node, and the network between the nodes."""
     needs = fabric_pods()[fabric.kind]
+    volumes: list[dict[str, Any]] = []
+    for name, folder in needs.volumes.items():
+        # A folder of the node must exist, so that the pod waits for the installer.
+        of_node = {"hostPath": {"path": folder, "type": "Directory"}}
+        source: Mapping[str, Any] = {"emptyDir": {}} if folder is None else of_node
+        volumes.append({"name": _volume_name(name), **source})
     # Nodes may advertise these networks by NAME.IP alone.
     unrequested = fabric.networks if by_address_only(fabric.kind) else ()
     return PodFabric(
         annotations=_annotations(fabric, needs),
         daemons=[_daemon(needs.daemon, fabric.kind)] if needs.daemon else [],
-        volumes=[_volume(name, folder) for name, folder in needs.volumes.items()],
+        volumes=volumes,
         mounts=_mounts(needs.mounts),
         env={name: {"value": value} for name, value in needs.env.items()},
         capabilities=needs.capabilities,
@@ -172,13 +178,6 @@ def _daemon(daemon: FabricDaemon, kind: str) -> dict[str, Any]:
 
 def _mounts(paths: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"name": _volume_name(name), "mountPath": path} for name, path in paths.items()]
-
-
-def _volume(name: str, folder: str | None) -> dict[str, Any]:
-    """Return a volume. A folder of the node must exist, so that the pod waits for the installer."""
-    if folder is None:
-        return {"name": _volume_name(name), "emptyDir": {}}
-    return {"name": _volume_name(name), "hostPath": {"path": folder, "type": "Directory"}}
 
 
 def _volume_name(name: str) -> str:

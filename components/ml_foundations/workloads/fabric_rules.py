@@ -20,8 +20,9 @@ def used_fabric(gpu_fabric: GpuFabric | None, nodes: int, gpus: int) -> PodFabri
     return pod_fabric(gpu_fabric)
 
 
-def fabric_errors(spec: WorkloadSpec, gpu_fabric: GpuFabric | None) -> Iterator[tuple[str, str]]:
+def fabric_errors(spec: WorkloadSpec) -> Iterator[tuple[str, str]]:
     """Yield arguments that keep the pods of a workload from the network."""
+    gpu_fabric = spec.gpu_fabric
     if gpu_fabric is None or not spec.fabric.is_used:
         return
     if spec.fabric.script and not spec.program:
@@ -35,9 +36,9 @@ def fabric_errors(spec: WorkloadSpec, gpu_fabric: GpuFabric | None) -> Iterator[
     yield from daemon_errors(spec.fabric, gpu_fabric.kind, containers, overrides)
 
 
-def fabric_warnings(spec: WorkloadSpec, gpu_fabric: GpuFabric | None, nodes: int) -> Iterator[str]:
+def fabric_warnings(spec: WorkloadSpec, nodes: int) -> Iterator[str]:
     """Yield why the pods of a workload may not use the network."""
-    whole = gpu_fabric.gpus_per_node if gpu_fabric and nodes > 1 else 0
+    whole = spec.gpu_fabric.gpus_per_node if spec.gpu_fabric and nodes > 1 else 0
     if 0 < spec.gpus < whole:
         of_node = f"gpus is {spec.gpus}, and its nodes have {whole}"
         fix = f"Set gpus to {whole}, with fewer pods"

@@ -260,7 +260,16 @@ def _server_children(spec: InferenceGatewaySpec, server: ModelServer) -> Iterato
         policy = {"targetRef": target, "default": default}
         suffix = f"{server.name}-{'health' if kind == 'HealthCheckPolicy' else 'backend'}"
         yield ChildResource(suffix, api_object(facts.POLICY_API, kind, metadata, spec=policy))
-    yield ChildResource(f"{server.name}-network", _server_policy(spec, server))
+    # It lets proxies and health checks reach a server. Without the second rule, it would close the
+    # server to callers that no other policy names.
+    allowed: dict[str, Any] = {
+        "podSelector": {"matchLabels": server.selector},
+        "policyTypes": ["Ingress"],
+        "ingress": [_from_proxies(spec, [server.port]), {"from": [{"podSelector": {}}]}],
+    }
+    metadata = _metadata(spec, f"{server.name}-gateway")
+    manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=allowed)
+    yield ChildResource(f"{server.name}-network", manifest)
     words = {"agent": picker, "pool": server.name, "metrics_path": server.metrics_path}
     if server.is_divided:
         words |= {"picker_image": DIVIDED_PICKER_IMAGE}
@@ -296,19 +305,6 @@ def _agent(
         whole = {**manifest, "metadata": metadata}
         yield ChildResource(f"{suffix}-{role}", whole, depends_on=earlier)
         earlier = [*earlier, f"{suffix}-{role}"]
-
-
-def _server_policy(spec: InferenceGatewaySpec, server: ModelServer) -> dict[str, Any]:
-    """Return the policy that lets proxies, health checks and the namespace reach a server."""
-    rule = _from_proxies(spec, [server.port])
-    # Without it, the policy would close the server to callers that no other policy names.
-    policy: dict[str, Any] = {
-        "podSelector": {"matchLabels": server.selector},
-        "policyTypes": ["Ingress"],
-        "ingress": [rule, {"from": [{"podSelector": {}}]}],
-    }
-    metadata = _metadata(spec, f"{server.name}-gateway")
-    return api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=policy)
 
 
 def _agents_policy(spec: InferenceGatewaySpec) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.types import Name, concat
+from ml_foundations.component.types import InputText, Name, concat
 from ml_foundations.kubernetes import labels as known
-from ml_foundations.kubernetes.objects import Manifest, api_object
+from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import InferenceServiceComponent
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
@@ -50,6 +51,9 @@ class InferenceServiceSpec(DividedServerSpec):
     served_models: list[str] = []
     """The names of the models and LoRA adapters that it serves, as requests name them. An
     InferenceGateway with several servers routes by them."""
+    model: str | None = Field(None, pattern=r"^[^/]")
+    """Its model, for planning: a name in the catalog, such as Qwen/Qwen3-8B, or the folder of its
+    config.json, below the folder in which the program runs. By default, arguments name it."""
     deregister_seconds: int = Field(15, ge=0)
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
     default is 15."""
@@ -100,6 +104,11 @@ class InferenceServiceSpec(DividedServerSpec):
 
     @property
     @override
+    def pod_annotations(self) -> dict[str, InputText]:
+        return without_none({known.MODEL: self.model}) | super().pod_annotations
+
+    @property
+    @override
     def own_env(self) -> dict[str, dict[str, Any]]:
         key = {"secretKeyRef": {"name": self.api_key_secret, "key": "key"}}
         variables = {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
@@ -137,21 +146,6 @@ class InferenceServiceSpec(DividedServerSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from self._time_errors()
-        if self.is_grouped and self.spread == "required":
-            reason = "is required, and the pods of a group belong together; leave it out"
-            yield "spread", f"{reason}, or set topology"
-        names = [service.name for service in self.services]
-        taken = [self.service_name] if self.service else []
-        yield from duplicates("services[{}].name", names, taken)
-        if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
-            reason = f"{self.api_key_env} is also a variable that you set. Remove one of the two"
-            yield "api_key_env", reason
-        if self.autoscaling is not None and self.autoscaling.max_replicas < self.replicas:
-            most = self.autoscaling.max_replicas
-            yield "autoscaling", f"max_replicas is {most}, below replicas ({self.replicas})"
-
-    def _time_errors(self) -> Iterator[tuple[str, str]]:
         load = self.load_seconds
         progress = self.progress
         if progress < load:
@@ -167,11 +161,30 @@ class InferenceServiceSpec(DividedServerSpec):
             both = f"{first}, drain_seconds {self.drain_seconds}"
             reason = f"and a pod needs {stopping} to stop ({both}); set it to more"
             yield "grace_seconds", f"is {self.grace_seconds}, {reason}"
+        if self.is_grouped and self.spread == "required":
+            reason = "is required, and the pods of a group belong together; leave it out"
+            yield "spread", f"{reason}, or set topology"
+        names = [service.name for service in self.services]
+        taken = [self.service_name] if self.service else []
+        yield from duplicates("services[{}].name", names, taken)
+        if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
+            reason = f"{self.api_key_env} is also a variable that you set. Remove one of the two"
+            yield "api_key_env", reason
+        if self.autoscaling is not None and self.autoscaling.max_replicas < self.replicas:
+            most = self.autoscaling.max_replicas
+            yield "autoscaling", f"max_replicas is {most}, below replicas ({self.replicas})"
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         if self.api_key_env:
-            yield from _api_key_children(self, depends_on)
+            # A random key of 32 letters and digits, and the Secret that holds it.
+            type_ = "random:index/randomPassword:RandomPassword"
+            password = {"length": 32, "special": False}
+            yield cloud_child("api-key", type_, password, ["result"], depends_on)
+            key = {"key": Ref("api-key", "result")}
+            secret_metadata = self.metadata(name=self.api_key_secret)
+            secret = api_object("v1", "Secret", secret_metadata, stringData=key)
+            yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
             depends_on = [*depends_on, "api-key-secret"]
         server = _server(self, "groups" if self.is_grouped else "deployment", depends_on)
         yield server
@@ -224,18 +237,20 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
     """The HorizontalPodAutoscaler. None without autoscaling."""
 
 
-def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iterator[ChildResource]:
-    """Yield a random key of 32 letters and digits, and the Secret that holds it."""
-    type_ = "random:index/randomPassword:RandomPassword"
-    password = {"length": 32, "special": False}
-    yield cloud_child("api-key", type_, password, ["result"], depends_on)
-    key = {"key": Ref("api-key", "result")}
-    secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)
-    yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
-
-
 def _server(spec: InferenceServiceSpec, role: str, depends_on: list[str]) -> ChildResource:
     """Return the Deployment or the LeaderWorkerSet of a spec."""
+    container = spec.container()
+    if spec.deregister_seconds:
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}
+    if spec.is_grouped:
+        served = spec.leader_worker_set(container, spec.sidecars())
+        answering = served["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    else:
+        served = _deployment(spec, container)
+        answering = served["spec"]["template"]
+    # Only pods that answer requests have these labels.
+    scaled = {POD_LABEL: spec.service_name} if spec.scales_by_gke else {}
+    answering["metadata"]["labels"].update(scaled | spec.answering_labels)
     options = pulumi.ResourceOptions(
         # Under another name, the new pods come first only where there are GPUs for both.
         delete_before_replace=not spec.surge or spec.is_in_queue,
@@ -244,35 +259,13 @@ def _server(spec: InferenceServiceSpec, role: str, depends_on: list[str]) -> Chi
         replace_on_changes=["spec.leaderWorkerTemplate"] if spec.is_in_queue else None,
         custom_timeouts=spec.timeouts,
     )
-    served = _leader_worker_set(spec) if spec.is_grouped else _deployment(spec)
     return ChildResource(role, served, depends_on, options)
 
 
-def _answering(spec: InferenceServiceSpec) -> dict[str, Any]:
-    """Return the fields of a container that answers requests."""
-    sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
-    return spec.container() | (sleep if spec.deregister_seconds else {})
-
-
-def _leader_worker_set(spec: InferenceServiceSpec) -> Manifest:
-    made = spec.leader_worker_set(_answering(spec), spec.sidecars())
-    leader = made["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
-    leader["metadata"]["labels"].update(_answering_labels(spec))
-    return made
-
-
-def _answering_labels(spec: InferenceServiceSpec) -> dict[str, str]:
-    """Return the labels that only pods which answer requests have."""
-    scaled = {POD_LABEL: spec.service_name} if spec.scales_by_gke else {}
-    return scaled | spec.answering_labels
-
-
-def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
-    container = _answering(spec)
+def _deployment(spec: InferenceServiceSpec, container: dict[str, Any]) -> dict[str, Any]:
     spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides
     pod = {"topologySpreadConstraints": _spread(spec)} if spread else {}
     template = pod_template(spec, "Always", container, pod=pod | spec.sidecars())
-    template["metadata"]["labels"].update(_answering_labels(spec))
     deployment = {
         "replicas": spec.replicas,
         "selector": {"matchLabels": spec.app_labels | spec.role_labels},

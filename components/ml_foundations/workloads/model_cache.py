@@ -213,19 +213,17 @@ class ModelCacheSpec(ComponentSpec):
 
     def _bucket(self) -> Iterator[ChildResource]:
         """Yield the volume of a bucket, after the role with which GKE scans it for its profile."""
-        fields: dict[str, Any] = {"mount_options": _OPTIONS}
+        options = _OPTIONS
         if self.file_cache is not None:
             size = f"{FILE_CACHE}{parse_quantity(self.file_cache) // _MIB}"
-            fields = {
-                "mount_options": [size if FILE_CACHE in option else option for option in _OPTIONS]
-            }
+            options = [size if FILE_CACHE in option else option for option in _OPTIONS]
+        fields: dict[str, Any] = {"mount_options": options}
         if self.serving_profile:
             fields = {"storage_class": GCS_FUSE_SERVING, "attributes": {_CACHE_ZONES: "none"}}
-            if self.grant:
-                member = concat("serviceAccount:service-", self.project_number, SERVICE_AGENT)
-                access = {"bucket": self.bucket, "role": SCAN_ROLE, "member": member}
-                type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
-                yield cloud_child("scan", type_, access)
+        if self.serving_profile and self.grant:
+            member = concat("serviceAccount:service-", self.project_number, SERVICE_AGENT)
+            access = {"bucket": self.bucket, "role": SCAN_ROLE, "member": member}
+            yield cloud_child("scan", "gcp:storage/bucketIAMMember:BucketIAMMember", access)
         yield from self._volume(self.claim_name, bucket=self.bucket, **fields).children()
 
     def _volume(self, claim_name: str, **more: Any) -> VolumeSpec:

@@ -71,8 +71,7 @@ class NcclTestSpec(SeveralNodesSpec):
         """The known bus bandwidth in GB/s."""
         if len(self.models) != 1 or self.benchmark != "all_gather":
             return None
-        known = NCCL_BANDWIDTHS.get(gpu_by_name(self.models[0]).accelerator_type)
-        return float(known.bus_bandwidth) if known else None
+        return NCCL_BANDWIDTHS.get(gpu_by_name(self.models[0]).accelerator_type)
 
     @property
     def required_bus_bandwidth(self) -> float:
@@ -148,9 +147,14 @@ def _script(spec: NcclTestSpec) -> str:
     """
     ssh = "ssh -p 222 -o StrictHostKeyChecking=no"
     exported = " ".join(f"-x {name}" for name in spec.fabric.env)
+    # The command of each GPU's process, for one size of messages.
+    test = spec.test
+    cpus = ["taskset", "-c", test.cpus] if test.cpus else []
+    size = ["-b", test.size, "-e", test.size, "-g", "1", "-w", "5", "-n", "20", "-c", "0"]
+    rank = spec.fabric.command([*cpus, f"{test.folder}/{spec.benchmark}_perf", *size]) or []
     return f"""\
 set -o pipefail
-{spec.test.ssh}
+{test.ssh}
 passed=${{TMPDIR:-/tmp}}/passed
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
   trap 'exit 1' TERM
@@ -167,7 +171,7 @@ timeout {spec.run_seconds} \\
 mpirun --allow-run-as-root --hostfile "$hosts" -np {spec.nodes * spec.gpus} --bind-to none \\
   --mca plm_rsh_agent "{ssh}" --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 \\
   --mca btl tcp,self --mca btl_tcp_if_include eth0 {exported} \\
-  {shlex.join(_rank(spec))} |
+  {shlex.join(rank)} |
 awk -v minimum={spec.required_bus_bandwidth} '
   {{ print; fflush() }}
   /Avg bus bandwidth/ {{ measured = $NF }}
@@ -180,11 +184,3 @@ while read -r host _; do
   {ssh} -n "$host" touch "$passed" || exit
 done < "$hosts"
 """
-
-
-def _rank(spec: NcclTestSpec) -> list[str]:
-    """Return the command of each GPU's process, for one size of messages."""
-    test = spec.test
-    cpus = ["taskset", "-c", test.cpus] if test.cpus else []
-    size = ["-b", test.size, "-e", test.size, "-g", "1", "-w", "5", "-n", "20", "-c", "0"]
-    return spec.fabric.command([*cpus, f"{test.folder}/{spec.benchmark}_perf", *size]) or []

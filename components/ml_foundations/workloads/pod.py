@@ -244,6 +244,11 @@ class WorkloadSpec(ComponentSpec):
         return self.labels | self.app_labels
 
     @property
+    def pod_annotations(self) -> dict[str, InputText]:
+        """The annotations of its pods, without those of its network and topology."""
+        return self.annotations
+
+    @property
     def user(self) -> int | None:
         """The user that it runs as; None for the image's own."""
         if self.image_user:
@@ -342,7 +347,22 @@ class WorkloadSpec(ComponentSpec):
         yield from topology_errors(self.topology, self.topology_slices, self.queue)
         if self.image_user and self.run_as_user == 0:
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
-        yield from self._amount_errors()
+        for name in ("cpu", "memory"):
+            if name in self.requests:
+                yield f"requests.{name}", f"is set by {name} alone; leave it out here"
+        for field, amounts in (("requests", self.requests), ("limits", self.limits)):
+            if labels.GPU_RESOURCE in amounts:
+                yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
+        requested = self.requested
+        for name, limit in self.limits.items():
+            request = requested.get(name, "0")
+            if limit is not None and parse_quantity(limit) < parse_quantity(request):
+                yield f"limits.{name}", f"is {limit}, below the request ({request})"
+        shared = self.shared_memory
+        memory = self.limits.get("memory", self.memory)
+        if shared and memory and parse_quantity(shared) >= parse_quantity(memory):
+            reason = f"is {shared}, and counts against memory ({memory}): raise memory"
+            yield "shared_memory", reason
         yield from files.file_errors(self.files)
         yield from mount_errors(self.all_mounts, self.own_mounts)
         for field in ("labels", "object_labels"):
@@ -360,24 +380,6 @@ class WorkloadSpec(ComponentSpec):
         for field in ("hostname", "subdomain"):
             if getattr(self, field) is not None:
                 yield field, reason
-
-    def _amount_errors(self) -> Iterator[tuple[str, str]]:
-        for name in ("cpu", "memory"):
-            if name in self.requests:
-                yield f"requests.{name}", f"is set by {name} alone; leave it out here"
-        for field, amounts in (("requests", self.requests), ("limits", self.limits)):
-            if labels.GPU_RESOURCE in amounts:
-                yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
-        requested = self.requested
-        for name, limit in self.limits.items():
-            request = requested.get(name, "0")
-            if limit is not None and parse_quantity(limit) < parse_quantity(request):
-                yield f"limits.{name}", f"is {limit}, below the request ({request})"
-        shared = self.shared_memory
-        memory = self.limits.get("memory", self.memory)
-        if shared and memory and parse_quantity(shared) >= parse_quantity(memory):
-            reason = f"is {shared}, and counts against memory ({memory}): raise memory"
-            yield "shared_memory", reason
 
     @property
     def requested(self) -> dict[str, str]:

@@ -42,6 +42,7 @@ def pod_template(
     The component adds variables, unless the user sets them, and fields of the PodSpec; those of
     the container may replace some. The restart policy is Always, OnFailure or Never.
     """
+    account = spec.service_account
     inits = [_secured(spec, "initContainers", item) for item in spec.init_containers]
     sides = [_secured(spec, "containers", item) for item in spec.side_containers]
     made = without_none(
@@ -53,7 +54,7 @@ def pod_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             # Kubernetes fills in default, and an upgrade would replace Jobs that write it.
-            "serviceAccountName": _account(spec),
+            "serviceAccountName": None if account == "default" else account,
             "terminationGracePeriodSeconds": spec.grace_seconds,
             "priorityClassName": spec.priority_class,
             "runtimeClassName": spec.runtime_class,
@@ -77,21 +78,6 @@ def pod_template(
     if annotations := _annotations(spec):
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
-
-
-def _account(spec: WorkloadSpec) -> str | None:
-    return None if spec.service_account == "default" else spec.service_account
-
-
-def _resources(spec: WorkloadSpec) -> dict[str, Any]:
-    """Return the resources. Requests equal limits, so that a pod is evicted last."""
-    requests = dict(spec.requested)
-    if spec.gpus and spec.gpu_claim is None:
-        requests[labels.GPU_RESOURCE] = str(spec.gpus)
-    requests |= dict.fromkeys(spec.fabric.unrequested, "0")
-    claims = [{"name": claim["name"]} for claim in _resource_claims(spec)] or None
-    limits = without_none({**requests, **spec.limits}) or None
-    return without_none({"requests": requests or None, "limits": limits, "claims": claims})
 
 
 def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]]:
@@ -137,6 +123,14 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
     security = {"privileged": True} if spec.privileged else _container_security(spec, overrides)
     if spec.fabric.capabilities and not spec.privileged:
         security = merged(security, {"capabilities": {"add": spec.fabric.capabilities}})
+    requests = dict(spec.requested)
+    if spec.gpus and spec.gpu_claim is None:
+        requests[labels.GPU_RESOURCE] = str(spec.gpus)
+    requests |= dict.fromkeys(spec.fabric.unrequested, "0")
+    claims = [{"name": claim["name"]} for claim in _resource_claims(spec)] or None
+    # Requests equal limits, so that a pod is evicted last.
+    limits = without_none({**requests, **spec.limits}) or None
+    resources = {"requests": requests or None, "limits": limits, "claims": claims}
     component_env = {**spec.own_env, **env}
     variables = environment(
         component_env, spec.field_env, spec.secret_env, spec.config_env, spec.env
@@ -150,7 +144,7 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
         "workingDir": spec.working_dir,
         "env": variables or None,
         "envFrom": environment_sources(spec.env_from) or None,
-        "resources": _resources(spec),
+        "resources": without_none(resources),
         "securityContext": security,
         "volumeMounts": [*mount_manifests(spec.all_mounts), *spec.own_mounts] or None,
     }
@@ -171,7 +165,7 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     if is_bucket:
         fuse = {labels.GCS_FUSE_VOLUMES: "true", **sidecar_resources(spec.annotations)}
     topology = topology_annotations(spec.topology, spec.topology_slices)
-    return {**fuse, **topology, **spec.fabric.annotations, **spec.annotations}
+    return {**fuse, **topology, **spec.fabric.annotations, **spec.pod_annotations}
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:

@@ -7,23 +7,19 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.name_limits import MOST_CHARACTERS
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText, Name, Quantity, concat
+from ml_foundations.kinds.kind_files import package_kinds
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.tenancy.controllers import RAY_NAMESPACE
 from ml_foundations.typed_args import RayClusterComponent
 from ml_foundations.workloads.fabric import PodFabric
-from ml_foundations.workloads.fabric_rules import (
-    fabric_errors,
-    fabric_warnings,
-    used_fabric,
-)
+from ml_foundations.workloads.fabric_rules import fabric_errors, fabric_warnings, used_fabric
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
@@ -102,7 +98,7 @@ class RaySpec(WorkloadSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from fabric_errors(self, self.gpu_fabric)
+        yield from fabric_errors(self)
         for field in ("command", "arguments", "working_dir", "hostname", "subdomain"):
             if getattr(self, field) is not None:
                 reason = "is for other workloads: KubeRay sets how the pods of Ray start"
@@ -110,12 +106,12 @@ class RaySpec(WorkloadSpec):
         if self.has_token and self.version < _TOKEN_VERSION:
             needed = ".".join(map(str, _TOKEN_VERSION))
             yield "auth_options", f"needs Ray {needed} or newer; set ray_version to the image's"
-        if len(self.workload_name) > (most := MOST_CHARACTERS[self.kind]):
+        if len(self.workload_name) > (most := package_kinds()[self.kind].longest_name):
             yield self.name_field or "", f"is longer than {most} characters; choose a shorter"
 
     @override
     def warnings(self) -> Iterator[str]:
-        yield from fabric_warnings(self, self.gpu_fabric, self.workers)
+        yield from fabric_warnings(self, self.workers)
 
     def cluster(self) -> dict[str, Any]:
         """Return the spec of the RayCluster."""

@@ -2,25 +2,26 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import available_timezones
 
 import pulumi
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from ml_foundations.catalog.name_limits import MOST_CHARACTERS
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
+from ml_foundations.kinds.kind_files import package_kinds
 from ml_foundations.kubernetes.cron import shortest_interval
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import ScheduledTrainingComponent
 from ml_foundations.workloads.job import CompletionsSpec
+from ml_foundations.workloads.trained_model import TrainedModelSpec
 
-_MAX_NAME = MOST_CHARACTERS["CronJob"]
+_MAX_NAME = package_kinds()["CronJob"].longest_name
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""
 _JOB_SUFFIX = "-1234567890"
 _MIN_STARTING_SECONDS = 10
@@ -28,7 +29,7 @@ _MIN_STARTING_SECONDS = 10
 "CronJob")."""
 
 
-class ScheduledTrainingSpec(CompletionsSpec):
+class ScheduledTrainingSpec(TrainedModelSpec, CompletionsSpec):
     """Arguments of a ScheduledTraining."""
 
     name_field = "cron_name"
@@ -107,9 +108,25 @@ class ScheduledTrainingSpec(CompletionsSpec):
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
+        body = {
+            "schedule": self.schedule,
+            "timeZone": self.time_zone,
+            "concurrencyPolicy": self.concurrency_policy,
+            "startingDeadlineSeconds": self.starting_deadline_seconds,
+            "successfulJobsHistoryLimit": self.successful_jobs_history,
+            "failedJobsHistoryLimit": self.failed_jobs_history,
+            "suspend": self.suspend,
+            "jobTemplate": {
+                # Its Jobs wait in the queue, not the CronJob itself.
+                "metadata": {"labels": self.app_labels | self.queue_labels},
+                "spec": self.job_body(self.completion_fields(), self.template()),
+            },
+        }
+        metadata = self.metadata(labels=self.app_labels)
+        cron_job = api_object("batch/v1", "CronJob", metadata, spec=without_none(body))
         timeouts = pulumi.CustomTimeouts(delete=self.delete_timeout)
         options = pulumi.ResourceOptions(delete_before_replace=True, custom_timeouts=timeouts)
-        yield ChildResource("cron", _cron_job(self), depends_on, options)
+        yield ChildResource("cron", cron_job, depends_on, options)
 
 
 class ScheduledTraining(ScheduledTrainingComponent[ScheduledTrainingSpec]):
@@ -124,22 +141,3 @@ class ScheduledTraining(ScheduledTrainingComponent[ScheduledTrainingSpec]):
     """Its namespace."""
     cron_job = Child("cron")
     """The CronJob."""
-
-
-def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:
-    """Return the CronJob. Its Jobs wait in the queue, not the CronJob itself."""
-    body = {
-        "schedule": spec.schedule,
-        "timeZone": spec.time_zone,
-        "concurrencyPolicy": spec.concurrency_policy,
-        "startingDeadlineSeconds": spec.starting_deadline_seconds,
-        "successfulJobsHistoryLimit": spec.successful_jobs_history,
-        "failedJobsHistoryLimit": spec.failed_jobs_history,
-        "suspend": spec.suspend,
-        "jobTemplate": {
-            "metadata": {"labels": spec.app_labels | spec.queue_labels},
-            "spec": spec.job_body(spec.completion_fields(), spec.template()),
-        },
-    }
-    metadata = spec.metadata(labels=spec.app_labels)
-    return api_object("batch/v1", "CronJob", metadata, spec=without_none(body))

@@ -12,11 +12,7 @@ from ml_foundations.component.types import MAX_LABEL, Name
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import Manifest, api_object
 from ml_foundations.workloads.fabric import PodFabric
-from ml_foundations.workloads.fabric_rules import (
-    fabric_errors,
-    fabric_warnings,
-    used_fabric,
-)
+from ml_foundations.workloads.fabric_rules import fabric_errors, fabric_warnings, used_fabric
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import ServerSpec
@@ -142,13 +138,13 @@ class GroupedServerSpec(ServerSpec):
             yield from self._group_errors()
             yield from self._launch_errors()
             yield from self.parallel_errors()
-            yield from fabric_errors(self, self.gpu_fabric)
+            yield from fabric_errors(self)
         elif self.launcher is not None:
             yield "launcher", "starts a group of pods, and nodes is 1; set nodes, or leave it out"
 
     @override
     def warnings(self) -> Iterator[str]:
-        yield from fabric_warnings(self, self.gpu_fabric, self.connected_nodes)
+        yield from fabric_warnings(self, self.connected_nodes)
 
     def _group_errors(self) -> Iterator[tuple[str, str]]:
         longest = MAX_LABEL - len(f"-{self.most_replicas - 1}{_HASH}")

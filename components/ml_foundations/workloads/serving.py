@@ -251,17 +251,23 @@ class ServerSpec(WorkloadSpec):
         fields = {**spec, "selector": self.serving_labels, "ports": ports}
         return ChildResource(role, api_object("v1", "Service", metadata, spec=fields))
 
-    def _extra_service(self, service: ExtraService) -> ChildResource:
-        fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
-        numbers = service.ports or self.port_numbers
-        role = f"service-{service.name}"
-        return self.service_child(service.name, numbers, fields, role, service.annotations)
-
     def surrounding_children(self) -> Iterator[ChildResource]:
         """Yield Services, PodDisruptionBudget, NetworkPolicy and scraping, as they are needed."""
-        yield from map(self._extra_service, self.services)
+        for service in self.services:
+            fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
+            numbers = service.ports or self.port_numbers
+            role = f"service-{service.name}"
+            yield self.service_child(service.name, numbers, fields, role, service.annotations)
         if self.disruption_budget:
-            yield ChildResource("disruption-budget", _disruption_budget(self))
+            # It delays a drain, but not for pods that are not ready.
+            budget = {
+                "maxUnavailable": self.max_unavailable,
+                "selector": {"matchLabels": self.app_labels},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            }
+            metadata = self.metadata()
+            manifest = api_object("policy/v1", "PodDisruptionBudget", metadata, spec=budget)
+            yield ChildResource("disruption-budget", manifest)
         if self.callers is not None:
             yield ChildResource("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
@@ -279,13 +285,3 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
     neighbours: dict[str, Any] = {"from": [{"podSelector": {}}, *namespaces], "ports": ports}
     policy = {**pods, "policyTypes": ["Ingress"], "ingress": [neighbours, {"from": [pods]}]}
     return api_object("networking.k8s.io/v1", "NetworkPolicy", spec.metadata(), spec=policy)
-
-
-def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
-    """Return the PodDisruptionBudget. It delays a drain, but not for pods that are not ready."""
-    budget = {
-        "maxUnavailable": spec.max_unavailable,
-        "selector": {"matchLabels": spec.app_labels},
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",
-    }
-    return api_object("policy/v1", "PodDisruptionBudget", spec.metadata(), spec=budget)

@@ -12,11 +12,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.workloads.fabric import PodFabric
-from ml_foundations.workloads.fabric_rules import (
-    fabric_errors,
-    fabric_warnings,
-    used_fabric,
-)
+from ml_foundations.workloads.fabric_rules import fabric_errors, fabric_warnings, used_fabric
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.job import AwaitedSpec
 
@@ -112,7 +108,7 @@ class SeveralNodesSpec(AwaitedSpec):
             yield "ignore_disruptions", reason
         if self.jobset and self.wait_for_completion:
             yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
-        yield from fabric_errors(self, self.gpu_fabric)
+        yield from fabric_errors(self)
         for index, layer in enumerate(self.topology_slices):
             if self.nodes % layer.size:
                 reason = f"is {layer.size}, and must divide nodes ({self.nodes})"
@@ -123,7 +119,7 @@ class SeveralNodesSpec(AwaitedSpec):
 
     @override
     def warnings(self) -> Iterator[str]:
-        yield from fabric_warnings(self, self.gpu_fabric, self.nodes)
+        yield from fabric_warnings(self, self.nodes)
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:

@@ -111,10 +111,6 @@ class SweepSpec(AwaitedSpec):
         if not self.command:
             reason = "is required: a shell of the image adds the parameters to its environment"
             yield "command", reason
-        yield from self._parameter_errors()
-        yield from self.hostname_errors(f"-{self.trials - 1}")
-
-    def _parameter_errors(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
                 reason = "is not a name of an environment variable: letters, digits and _"
@@ -129,6 +125,7 @@ class SweepSpec(AwaitedSpec):
             limit = f"a ConfigMap holds {MAX_CONFIG_MAP_BYTES}"
             reason = f"have {size} bytes, but {limit}; try fewer combinations"
             yield "parameters", reason
+        yield from self.hostname_errors(f"-{self.trials - 1}")
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:

@@ -1,7 +1,6 @@
 """A check or a chore that runs once, as a bare Pod."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pulumi
 from pydantic import Field
@@ -40,6 +39,15 @@ class TaskSpec(WorkloadSpec):
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
+        fields = {"activeDeadlineSeconds": self.active_deadline_seconds}
+        template = pod_template(self, "Never", {}, pod=fields)
+        # With skipAwait, Pulumi would not wait for its deletion, and a replacement would fail.
+        waited_for = "{.status.phase}=Succeeded" if self.wait_for_completion else "{.metadata.uid}"
+        annotations = dict(template["metadata"].get("annotations", {}))
+        annotations["pulumi.com/waitFor"] = f"jsonpath={waited_for}"
+        labels = self.labels | self.app_labels | self.queue_labels
+        metadata = self.metadata(labels=labels, annotations=annotations)
+        pod = api_object("v1", "Pod", metadata, spec=template["spec"])
         ends = f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s"
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
@@ -47,7 +55,7 @@ class TaskSpec(WorkloadSpec):
             replace_on_changes=["spec"],
             custom_timeouts=pulumi.CustomTimeouts(create=ends, delete=self.delete_timeout),
         )
-        yield ChildResource("pod", _pod(self), depends_on, options)
+        yield ChildResource("pod", pod, depends_on, options)
 
 
 class Task(TaskComponent[TaskSpec]):
@@ -62,15 +70,3 @@ class Task(TaskComponent[TaskSpec]):
     """Its namespace."""
     pod = Child("pod")
     """The Pod."""
-
-
-def _pod(spec: TaskSpec) -> dict[str, Any]:
-    fields = {"activeDeadlineSeconds": spec.active_deadline_seconds}
-    template = pod_template(spec, "Never", {}, pod=fields)
-    # With skipAwait, Pulumi would not wait for its deletion, and a replacement would fail.
-    waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
-    annotations = dict(template["metadata"].get("annotations", {}))
-    annotations["pulumi.com/waitFor"] = f"jsonpath={waited_for}"
-    labels = spec.labels | spec.app_labels | spec.queue_labels
-    metadata = spec.metadata(labels=labels, annotations=annotations)
-    return api_object("v1", "Pod", metadata, spec=template["spec"])

@@ -11,9 +11,10 @@ from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import TrainingJobComponent
 from ml_foundations.workloads.job import AwaitedSpec, CompletionsSpec
+from ml_foundations.workloads.trained_model import TrainedModelSpec
 
 
-class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
+class TrainingJobSpec(TrainedModelSpec, CompletionsSpec, AwaitedSpec):
     """Arguments of a TrainingJob."""
 
     name_field = "job_name"

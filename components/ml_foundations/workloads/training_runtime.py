@@ -61,7 +61,7 @@ class TrainingRuntimeSpec(WorkloadSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from fabric_errors(self, self.gpu_fabric)
+        yield from fabric_errors(self)
         if self.queue is not None:
             yield "queue", "is for a TrainJob, which waits in it; set queue of the TrainJob"
         if self.container_name != _JOB:

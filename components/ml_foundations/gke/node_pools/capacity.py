@@ -158,7 +158,10 @@ class CapacitySpec(Spec):
         if self.limits == "zone" and self.zones is None:
             yield "zones", "are needed with limits per zone: the size of the pool follows from them"
         machine = self.shape
-        chosen = self._purchase
+        if self.spot or self.is_short_lived:
+            chosen = "spot" if self.spot else "flex-start"
+        else:
+            chosen = "reservation" if self.takes_reservation else "on-demand"
         # Most machines are sold as flex-start; the catalog says so only where there is little else.
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:
@@ -169,14 +172,6 @@ class CapacitySpec(Spec):
         yield from self._flex_start_errors()
         yield from self._queue_errors()
         yield from self._placement_errors()
-
-    @property
-    def _purchase(self) -> str:
-        if self.spot:
-            return "spot"
-        if self.is_short_lived:
-            return "flex-start"
-        return "reservation" if self.takes_reservation else "on-demand"
 
     def _reservation_errors(self) -> Iterator[tuple[str, str]]:
         if not self.takes_reservation:
@@ -248,15 +243,19 @@ def _field(way: str) -> str:
 
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """Return the arguments of a pool about the number of nodes and their zones."""
+    # GKE counts initial nodes by zone. The autoscaler then keeps the total within its limits.
     if spec.limits == "zone":
+        initial = spec.min_nodes
         limits = {"minNodeCount": spec.min_nodes, "maxNodeCount": spec.max_nodes}
     else:
+        zones = len(spec.zones or []) or _REGION_ZONES
+        initial = min(-(-spec.min_nodes // zones), spec.max_nodes // zones)
         limits = {"totalMinNodeCount": spec.min_nodes, "totalMaxNodeCount": spec.max_nodes}
     policy = "ANY" if spec.queued_provisioning else spec.location_policy
     compact = {"type": "COMPACT", "policyName": spec.placement_policy}
     return {
         "nodeLocations": spec.zones,
-        "initialNodeCount": _initial_nodes_per_zone(spec),
+        "initialNodeCount": initial,
         "autoscaling": {**limits, "locationPolicy": policy},
         "queuedProvisioning": {"enabled": True} if spec.queued_provisioning else None,
         "placementPolicy": compact if spec.compact_placement else None,
@@ -272,14 +271,6 @@ def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
         "maxRunDuration": f"{spec.max_run_seconds}s" if spec.max_run_seconds else None,
         "reservationAffinity": _reservation_affinity(spec),
     }
-
-
-def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
-    # GKE counts them by zone. The autoscaler then keeps the total within its limits.
-    zones = len(spec.zones or []) or _REGION_ZONES
-    if spec.limits == "zone":
-        return spec.min_nodes
-    return min(-(-spec.min_nodes // zones), spec.max_nodes // zones)
 
 
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from typing_extensions import override
 
-from ml_foundations.catalog.gpu_fabrics import GPU_FABRICS, GpuFabric, gpu_fabric
+from ml_foundations.catalog.gpu_fabrics import GpuFabric, gpu_fabric
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, Cidr, Name, NonEmpty, concat, derived
@@ -155,7 +155,9 @@ class GpuNetworkSpec(NodePoolSpec):
         fabric = self.fabric
         is_set = f"is {self.gpu_network}"
         if fabric is None:
-            fix = f"choose {_with_fabric()}, or leave it out"
+            machines = [machine for machine in MACHINE_TYPES.values() if gpu_fabric(machine)]
+            names = [machine.name for machine in machines if not machine.name.endswith("-nolssd")]
+            fix = f"choose {alternatives(names)}, or leave it out"
             reason = f"but {self.shape.name} has no network between GPUs of several nodes; {fix}"
             yield "gpu_network", f"{is_set}, {reason}"
             return
@@ -225,12 +227,3 @@ def _names(fabric: GpuFabric) -> list[str]:
 
 def _network_name(pool: str, interface: str) -> str:
     return f"{pool}-{interface}"
-
-
-def _with_fabric() -> str:
-    """Return the machine types that have a network between GPUs of several nodes."""
-    return alternatives(
-        machine.name
-        for machine in MACHINE_TYPES.values()
-        if machine.network in GPU_FABRICS and not machine.name.endswith("-nolssd")
-    )

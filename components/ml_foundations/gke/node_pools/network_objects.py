@@ -1,7 +1,6 @@
 """What a pool creates for the networks between GPUs: in Google Cloud, and in the cluster."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from ml_foundations.catalog import versions
@@ -28,7 +27,6 @@ def network_children(spec: GpuNetworkSpec) -> Iterator[ChildResource]:
         if interface.network not in networks:
             networks.add(interface.network)
             yield from _vpc(spec, interface)
-        yield _subnetwork(spec, interface)
         yield from _network_objects(spec, interface)
     if spec.fabric is not None:
         for name in _DAEMONS[spec.fabric.kind]:
@@ -40,17 +38,14 @@ def network_config(spec: GpuNetworkSpec) -> dict[str, Any] | None:
     if spec.is_network_managed:
         return {"acceleratorNetworkProfile": "auto"}
     networks: list[Mapping[str, Any]] = [network.given() for network in spec.additional_networks]
-    networks += map(partial(_names_of, spec), spec.interfaces)
+    for interface in spec.interfaces:
+        names: dict[str, Any] = {}
+        for kind, suffix in (("network", interface.network), ("subnetwork", interface.name)):
+            # As an output: if a network is replaced, its nodes are.
+            created = Ref(f"{suffix}-{kind}", "name")
+            names[kind] = created if spec.network_pool is None else spec.cloud_name(suffix)
+        networks.append(names)
     return {"additionalNodeNetworkConfigs": networks} if networks else None
-
-
-def _names_of(spec: GpuNetworkSpec, interface: Interface) -> Mapping[str, Any]:
-    """Return the network and the subnetwork of an interface."""
-    suffixes = {"network": interface.network, "subnetwork": interface.name}
-    if spec.network_pool is not None:
-        return {kind: spec.cloud_name(suffix) for kind, suffix in suffixes.items()}
-    # As outputs: if a network is replaced, its nodes are.
-    return {kind: Ref(f"{suffix}-{kind}", "name") for kind, suffix in suffixes.items()}
 
 
 def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
@@ -66,7 +61,7 @@ def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
         "mtu": spec.fabric and spec.fabric.mtu,
     }
     if is_rdma:
-        # Each zone has its own profile for RDMA over Converged Ethernet.
+        # The profile for RDMA over Converged Ethernet is of a zone: the network is in one only.
         (zone,) = spec.zones or [""]
         profile = f"/global/networkProfiles/{zone}-vpc-roce"
         network["networkProfile"] = concat("projects/", spec.project, profile)
@@ -84,7 +79,8 @@ def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
         yield cloud_child(f"{interface.network}-firewall", type_, firewall)
 
 
-def _subnetwork(spec: GpuNetworkSpec, interface: Interface) -> ChildResource:
+def _network_objects(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
+    """Yield the subnetwork of an interface, and GKE's objects by which pods can name it."""
     subnetwork = {
         "name": spec.cloud_name(interface.name),
         "project": spec.project,
@@ -93,11 +89,7 @@ def _subnetwork(spec: GpuNetworkSpec, interface: Interface) -> ChildResource:
         "ipCidrRange": str(interface.cidr),
     }
     type_ = "gcp:compute/subnetwork:Subnetwork"
-    return cloud_child(f"{interface.name}-subnetwork", type_, subnetwork)
-
-
-def _network_objects(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
-    """Yield GKE's objects of an interface, by which pods can name it."""
+    yield cloud_child(f"{interface.name}-subnetwork", type_, subnetwork)
     name = spec.network_name(interface)
     suffix = f"{interface.name}-parameters"
     parameters = {
@@ -107,8 +99,8 @@ def _network_objects(spec: GpuNetworkSpec, interface: Interface) -> Iterator[Chi
     }
     metadata = {"name": name}
     kind = "GKENetworkParamSet"
-    subnetwork = [f"{interface.name}-subnetwork"]
-    yield ChildResource(suffix, api_object(_API, kind, metadata, spec=parameters), subnetwork)
+    manifest = api_object(_API, kind, metadata, spec=parameters)
+    yield ChildResource(suffix, manifest, [f"{interface.name}-subnetwork"])
     network = {"type": "Device", "parametersRef": {"group": _GROUP, "kind": kind, "name": name}}
     manifest = api_object(_API, "Network", metadata, spec=network)
     yield ChildResource(interface.name, manifest, [suffix])

@@ -198,10 +198,6 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
             reason = "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
             yield "compact_placement", reason
-        yield from self._image_errors()
-        yield from self._thread_errors()
-
-    def _image_errors(self) -> Iterator[tuple[str, str]]:
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.gvnic is False and self.shape.gpu is not None:
@@ -212,18 +208,15 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         if self.image_name != "cos" and (self.image_streaming or self.secondary_boot_disks):
             field = "image_streaming" if self.image_streaming else "secondary_boot_disks"
             yield field, f"needs the image cos, and the nodes have {self.image_name}"
-
-    def _thread_errors(self) -> Iterator[tuple[str, str]]:
-        if self.threads_per_core is None:
-            return
-        machine = self.shape
-        is_arm = machine.arch == "arm64" and not machine.is_declared
-        field = "threads_per_core"
-        name = machine.name
-        if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
-            yield field, f"cannot be set: {name} has one thread on each core; leave it out"
-        if machine.shared_core:
-            yield field, f"cannot be set: the cores of {name} are shared; leave it out"
+        if self.threads_per_core is not None:
+            name = machine.name
+            is_arm = machine.arch == "arm64" and not machine.is_declared
+            if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
+                reason = f"cannot be set: {name} has one thread on each core; leave it out"
+                yield "threads_per_core", reason
+            if machine.shared_core:
+                reason = f"cannot be set: the cores of {name} are shared; leave it out"
+                yield "threads_per_core", reason
 
 
 def join_cluster(
