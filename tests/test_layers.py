@@ -13,8 +13,9 @@ LAYERS = {
     "": (
         "kubernetes",
         "catalog",
-        "models",
         "component",
+        "kinds",
+        "models",
         *COMPONENTS,
         "planning",
         "proof",
@@ -24,7 +25,7 @@ LAYERS = {
     "rehearsal": ("tools", "control_plane", "cloud", "protocol", "plugins", "engine", "report"),
 }
 """Packages and folders, each after those that it may import."""
-PURE = ("kubernetes", "catalog", "models", "planning")
+PURE = ("kubernetes", "catalog", "kinds", "models", "planning")
 """Packages that know neither Pulumi nor components."""
 
 

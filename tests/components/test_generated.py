@@ -125,7 +125,7 @@ def test_typed_arguments_inherit_as_their_specs_do() -> None:
     text = Path(typed_args.__file__).read_text()
     bases = dict(re.findall(r"^class (\w+)\((.+)\):$", text, re.MULTILINE))
     assert bases["JobArgs"] == "WorkloadArgs"
-    assert bases["TrainingJobArgs"] == "CompletionsArgs, AwaitedArgs"
+    assert bases["TrainingJobArgs"] == "TrainedModelArgs, CompletionsArgs, AwaitedArgs"
     assert bases["TeamNamespaceArgs"] == "TenancyArgs, TeamQuotaArgs"
     assert bases["MaintenanceWindowArgs"] == "TypedDict", "its base is private"
 

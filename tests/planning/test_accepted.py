@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.__main__ import main as plan
-from ml_foundations.planning.model.workloads import template_path, workload_kinds
+from ml_foundations.planning.model.workloads import workload_kinds
 from ml_foundations.planning.rules.findings import error
 
 from tests.factories import Manifest, container, deployment, in_namespace, job, template
@@ -50,7 +51,7 @@ def broken_twice(rule: str) -> tuple[list[Manifest], str, str]:
     for document in documents:
         if document["kind"] in workload_kinds() and not document.get("status"):
             holder: Any = document
-            for key in [*filter(None, template_path(document["kind"]).split(".")), "spec"]:
+            for key in [*filter(None, kinds()[document["kind"]].main_template.split(".")), "spec"]:
                 holder = holder[key]
             if rule == "node-selector":
                 holder["containers"][0]["resources"] = {"limits": {FPGA: "1"}}

@@ -49,14 +49,6 @@ def of_kind(kind: str) -> list[Manifest]:
     """A workload of a kind, and what it needs."""
     if kind == "TrainJob":
         return [runtime(), train_job()]
-    if kind == "RayService":
-        ray = json.loads(json.dumps(secret_pods.spec_of("RayCluster", str)))
-        spec: Manifest = {"serveConfigV2": "", "rayClusterConfig": ray}
-        return [namespaced("ray.io/v1", kind, "server", spec=spec)]
-    if kind == "ReplicationController":
-        pods = template()
-        spec = {"replicas": 1, "selector": pods["metadata"]["labels"], "template": pods}
-        return [namespaced("v1", kind, "server", spec=spec)]
     made = secret_pods.manifest(kind, lambda place: place.replace("-", ""))
     return [json.loads(json.dumps(made))]  # each set of pods has a template of its own
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,13 @@ import yaml
 from ml_foundations.planning.__main__ import main
 from ml_foundations.planning.input.documents import UnreadableError, read
 
-from tests.factories import Manifest, deployment, job, node, pool, template
+from tests.factories import Manifest, container, deployment, job, node, pool, template
 
 KEYS = {"workloads", "stack", "cost", "quota", "judged_with"}
-OF_WORKLOAD = {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"}
+OF_WORKLOAD = {
+    *("kind", "namespace", "name", "verdict", "gpus"),
+    *("reasons", "warnings", "information"),
+}
 OF_FINDING = {"rule", "object", "path", "message", "remedy"}
 
 
@@ -45,7 +49,7 @@ def test_json_has_the_keys_of_the_contract(
     result = json.loads(capsys.readouterr().out)
     assert result.keys() == KEYS
     assert [set(item) for item in result["workloads"]] == [OF_WORKLOAD] * 2
-    assert set(result["stack"]) == {"verdict", "reasons"}
+    assert set(result["stack"]) == {"verdict", "reasons", "information"}
     sweep, web = result["workloads"]
     verdicts = [item["verdict"] for item in (sweep, web, result["stack"])]
     assert verdicts == ["fits", "cannot-fit", "cannot-fit"]
@@ -55,6 +59,28 @@ def test_json_has_the_keys_of_the_contract(
     of_pools = {"unknown": ["p"], "pools": {"p": amounts}}
     others = {"storage": {}, "platform": {}, "teams": {}}
     assert result["cost"] == {"currency": "USD", **amounts, **of_pools, **others}
+
+
+def test_what_is_good_to_know_has_its_own_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = {"image": "vllm/vllm-openai:v0.31.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    llm = deployment("llm", 2, template(containers=[{**container(gpu=1), **image}]))
+    documents = (
+        llm,
+        pool("h100", 2, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, gpu=8),
+    )
+    run(tmp_path, *documents)
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    (known,) = workload["information"]
+    assert known["rule"] == "model-capacity"
+    assert (workload["reasons"], workload["warnings"]) == ([], [])
+    sentence = f"{known['message']}. [model-capacity]"
+    run(tmp_path, *documents, arguments=())
+    assert f"\n  info: {sentence}\n" in capsys.readouterr().out
+    run(tmp_path, *documents, arguments=("--format", "markdown"))
+    (section,) = re.findall(r"Information</summary>\n\n(.*)\n", capsys.readouterr().out)
+    assert section.startswith("- Deployment team/llm: each replica of Qwen3-8B with TP 1 has ")
 
 
 def test_nodes_of_google_cloud_bring_their_quotas(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.api_server import definitions, fields
 from ml_foundations.planning.rules.built_in import descriptions
@@ -77,6 +78,22 @@ OBJECTS: dict[str, Manifest] = {
   kind: Topology
   metadata: {name: t}
   spec: {levels: [{nodeLabel: a/block}, {nodeLabel: kubernetes.io/hostname}]}
+- apiVersion: gateway.networking.k8s.io/v1
+  kind: Gateway
+  metadata: {name: g, namespace: team}
+  spec:
+    gatewayClassName: c
+    addresses: [{type: IPAddress, value: 10.0.0.1}]
+    listeners: [{name: https, port: 443, protocol: HTTPS, tls: {options: {networking.gke.io/pre-shared-certs: c}}}]
+- apiVersion: gateway.networking.k8s.io/v1
+  kind: HTTPRoute
+  metadata: {name: r, namespace: team}
+  spec:
+    parentRefs: [{name: g}]
+    rules:
+    - matches: [{path: {value: /a}}]
+      timeouts: {request: 1m, backendRequest: 59s}
+      filters: [{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]
 - apiVersion: batch/v1
   kind: Job
   metadata: {name: j, namespace: team}
@@ -84,7 +101,12 @@ OBJECTS: dict[str, Manifest] = {
 """
     )
 }
+PATH = "spec.rules.0.matches.0.path.value"
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    ("HTTPRoute", {PATH: "/a$&;=%20"}),  # brackets of a pattern have its mark of the end
+    ("HTTPRoute", {"spec.rules.0.timeouts": {"request": "1000ms", "backendRequest": "1s"}}),
+    ("Gateway", {"spec.addresses": [{"value": "::1"}, {"type": "IPAddress"}]}),
+    ("Gateway", {"spec.listeners": [{"name": "a", "port": 80, "protocol": "HTTP"}, {"name": "b", "port": 80, "protocol": "HTTP", "hostname": "a.b"}]}),
     # What webhooks set before the API server checks values, and zeros that they write.
     ("LeaderWorkerSet", {"spec.networkConfig": {}}),
     ("LeaderWorkerSet", {"spec.rolloutStrategy": {"type": ""}, "spec.leaderWorkerTemplate.restartPolicy": ""}),
@@ -115,6 +137,7 @@ def groups(groups: int, flavors: int, resources: int) -> list[Manifest]:
     return made
 
 
+GATEWAYS = ("Gateway", "HTTPRoute")
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 RAY_CLUSTERS = {
     "RayCluster": "spec",
@@ -197,6 +220,16 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("LeaderWorkerSet", {"spec.replicas": 65536, "spec.leaderWorkerTemplate.size": 65536}, "of at most 2147483647"),
     ("LeaderWorkerSet", {"spec.networkConfig": {"subdomainPolicy": ""}}, "subdomainPolicy must be one of"),
     ("ClusterQueue", {"spec.resourceGroups.0.flavors.0.resources.0": {"name": "cpu", "lendingLimit": 1}}, "lendingLimit must be"),
+    *(("HTTPRoute", {PATH: path}, "only contain valid characters") for path in ("/a b", "/a\n")),
+    ("HTTPRoute", {PATH: "/a/.."}, "must not end with '/..'"),
+    ("HTTPRoute", {"spec.rules.0.matches.0.path.type": "Exact"}, "exactly one PathPrefix match"),
+    ("HTTPRoute", {"spec.rules.0.timeouts.backendRequest": "61s"}, "backendRequest timeout cannot be longer"),
+    ("HTTPRoute", {"spec.rules": [{"matches": [{}] * 43}] * 3}, "must be less than 128"),
+    ("HTTPRoute", {"spec.parentRefs": [{"name": "g"}, {"name": "g", "namespace": ""}]}, "must be"),
+    ("HTTPRoute", {"spec.parentRefs": [{"name": "g"}, {"name": "g", "sectionName": "a"}]}, "sectionName must be specified"),
+    *(("Gateway", {"spec.addresses.0.value": value}, "must meet oneOf") for value in ("a", "010.0.0.1", "fe80::1%eth0")),
+    ("Gateway", {"spec.listeners.0.tls": {"mode": "Terminate"}}, "certificateRefs or options must be specified"),
+    ("Gateway", {"spec.infrastructure": {"annotations": {"a" * 253 + "/b": "c"}}}, "not longer than 253"),
     ("Topology", {"spec.levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "a"}]}, "lowest level"),
     ("Topology", {"spec.levels": []}, "at least 1 items"),
     ("Topology", {"spec.levels.0.label": "a"}, "no such field"),
@@ -287,16 +320,25 @@ def test_kueue_refuses_an_edit_of_what_waits_in_a_queue(
         assert not any(words in each.message for each in found.findings)
 
 
-@pytest.mark.parametrize("kind", ["RayJob", "InferencePool", "TrainJob", "Topology"])
+@pytest.mark.parametrize("kind", ["RayJob", "InferencePool", "TrainJob", "Topology", *GATEWAYS])
 def test_an_unknown_value_is_not_refused(kind: str) -> None:
     for key in OBJECTS[kind]["spec"]:
         unknown = edited(kind, {f"spec.{key}": UNKNOWN})
         assert definitions.violations(unknown) == []
 
 
+@pytest.mark.parametrize("kind", GATEWAYS)
+def test_a_field_of_a_gateway_that_its_definition_lacks_is_not_certain(kind: str) -> None:
+    document = edited(kind, {"spec.retry": {"attempts": 2}})
+    found = judge_documents([node("n"), document])
+    assert errors(document) == []
+    assert found.stack is Verdict.UNDETERMINED
+    assert any("its spec.retry is not known" in finding.message for finding in found.findings)
+
+
 def test_every_row_has_its_source() -> None:
     assert all(row.cells["source"] for row in fields.CONTROLLER_ROWS)
-    assert all(row["source"] for row in rows("name_limits.csv"))
+    assert all(row.cells["source"] for kind in kinds() for row in fields.rows_of_kind(kind))
     assert all(row["source"] for row in rows("refusals.csv", "ml_foundations.planning.rules"))
     assert all(described.source for described in descriptions())
 

@@ -168,6 +168,20 @@ def test_gpus_cost_their_part_of_the_cheapest_fitting_node() -> None:
     assert f"Team team: 6 GPUs at once: {stays}" in text
 
 
+def test_a_node_without_room_for_the_pod_gives_no_price() -> None:
+    small = gpu_pool("small", "g2-standard-4", 1)
+    small["status"]["allocatable"]["cpu"] = "3920m"
+    large = gpu_pool("large", "g2-standard-24", 2)
+    large["status"]["allocatable"]["cpu"] = "23"
+    verdicts = judge([small, large, deployment("web", 1, using(gpu=1, cpu=8))])
+    alone = judge([large, deployment("web", 1, using(gpu=1, cpu=8))])
+    assert verdicts.workloads[0].gpus == alone.workloads[0].gpus
+    assert (
+        verdicts.workloads[0].gpus
+        != judge([small, deployment("web", 1, using(gpu=1))]).workloads[0].gpus
+    )
+
+
 def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
     """A GPU pool of a region, a claim of a fast disk, and two shards with one each."""
     parameters = {"type": "hyperdisk-ml", "provisioned-throughput-on-create": "2400Mi"}

@@ -160,6 +160,26 @@ def test_no_value_of_a_field_that_is_read_is_unexpected(way: str, count: int) ->
     assert not failed, "\n".join(sorted(failed)[:40])
 
 
+_PARTITION = ("metadata", "labels", "cloud.google.com/gke-gpu-partition-size")
+_FLAVOR = ("spec", "resourceGroups", 0, "flavors", 1, "name")
+_CONTAINERS = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers")
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "field", "value"),
+    [
+        ("inference-pool-wrong-port.yaml", "Node", _PARTITION, ""),
+        ("inference-pool-wrong-port.yaml", "Node", _PARTITION, ["x"]),
+        ("a3mega-training.yaml", "ClusterQueue", _FLAVOR, UNKNOWN),
+        ("a3mega-training.yaml", "JobSet", _CONTAINERS, []),
+    ],
+)
+def test_what_the_trials_once_showed(file: str, kind: str, field: Place, value: Any) -> None:
+    (trees,) = (trees for name, trees in _programs() if Path(name).name == file)
+    index = next(i for i, (_, tree) in enumerate(trees) if tree.get("kind") == kind)
+    _prove(changed(trees, (index, 1, *field), value))
+
+
 def test_the_dump_has_all_kinds_whose_fields_are_read() -> None:
     read: set[tuple[str, str]] = set()
     for _, _, found in _planned():

@@ -1,6 +1,7 @@
 """The tables of fields, and the constraints and conditions in them."""
 
 import pytest
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import constraints, fields
 
@@ -40,6 +41,7 @@ def test_a_misspelt_row_is_an_error(cells: dict[str, str], reason: str) -> None:
 def test_every_constraint_is_used() -> None:
     tables = (fields.OBJECT_ROWS, fields.CONTROLLER_ROWS, fields.POD_ROWS, fields.POD_SECURITY_ROWS)
     rows = [row for table in tables for row in table]
+    rows += [row for kind in kinds() for row in fields.rows_of_kind(kind)]
     words = {word for row in rows for word in row.cells["constraint"].split()}
     # These are used from Python only.
     assert constraints.names() - words == {"address", "cidr_text", "counted_resource"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes import regular_files
 from ml_foundations.planning import __main__ as planning
 from ml_foundations.planning.__main__ import main
-from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict.markdown import MARK
 
 from tests.factories import deployment, node, template

@@ -189,7 +189,9 @@ def test_job_set_volumes_may_be_those_that_its_pods_mount() -> None:
     train = job_set(("workers", 1), containers=[main])
     assert verdict(train, NODE) is CANNOT
     train["spec"]["volumeClaimPolicies"] = [{"templates": [claim_template()]}]
-    assert verdict(train, NODE) is OPEN
+    open_train = judge([train, NODE]).workloads[0]
+    assert open_train.verdict is OPEN
+    assert {reason.rule for reason in open_train.reasons} == {"unknown-field"}
     refused = job_set(("workers", 1), containers=[main | {"image": ""}])
     refused["spec"]["volumeClaimPolicies"] = train["spec"]["volumeClaimPolicies"]
     assert verdict(refused, NODE) is CANNOT
@@ -335,6 +337,22 @@ def test_running_pods_take_room_unless_they_give_way() -> None:
     assert verdict(important, node("n"), running("old", 10), urgent) is CANNOT
     polite = urgent | {"preemptionPolicy": "Never"}
     assert verdict(important, node("n"), running("old"), polite) is CANNOT
+
+
+def test_pods_that_displace_others_may_be_near_a_neighbor() -> None:
+    follower = web(priorityClassName="urgent", affinity=affinity(app="cache"))
+    cache = deployment("cache", 1, template({"app": "cache"}))
+    stack = [follower, cache, node("n"), running("old"), priority_class("urgent", 10)]
+    assert verdict(*stack) is OPEN
+    assert verdict(*stack[:3], running("old", 10), stack[4]) is CANNOT
+
+
+def test_a_full_pool_is_not_one_without_gpus() -> None:
+    one = [container(gpu=1)]
+    old = namespaced("v1", "Pod", "old", spec={"nodeName": "n", "containers": one})
+    old["status"] = {"phase": "Running"}
+    findings = judge([web(containers=one), node("n", gpu=1), old]).findings
+    assert findings[0].remedy == f"Add nodes to n, or free {GPU} there."
 
 
 def test_running_pods_of_a_judged_workload_count_once() -> None:
@@ -627,6 +645,14 @@ def test_what_stays_must_fit_together_and_jobs_take_turns(
     verdicts = judge([*documents, NODE])
     assert {item.verdict for item in verdicts.workloads} == {FITS}
     assert verdicts.stack is expected
+
+
+def test_pods_that_come_near_a_gang_may_stay_when_the_next_one_comes() -> None:
+    follower = deployment("web", 1, template(affinity=affinity(app="a")))
+    gangs = [job(name, 2, template({"app": name}), gang=True) for name in ("a", "b")]
+    assert judge([follower, *gangs, NODE]).stack is OPEN
+    alone = deployment("web", 3, template())
+    assert judge([alone, *gangs, NODE]).stack is CANNOT
 
 
 def picky(**spec: Any) -> Manifest:

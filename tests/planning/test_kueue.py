@@ -149,6 +149,12 @@ L4 = kueue("ResourceFlavor", "l4", nodeLabels={"gpu": "l4"})
         # A quota counts GPUs under this name only.
         ([cluster_queue("team", 9), quota(hard={GPU: "8"})], []),
         ([cluster_queue("team", 33), UNSURE], []),
+        # Whoever checks asks for nodes, so people write an endless quota.
+        ([kueue("ClusterQueue", "team", **cluster_queue()["spec"], admissionChecks=["dws"])], []),
+        (
+            [cluster_queue("team", 1024)],
+            ["ResourceFlavor h100: queues promise 1024 nvidia.com/gpu, and h100 has 32"],
+        ),
     ],
 )
 def test_queues_promise_what_nodes_have_and_quotas_allow(
@@ -157,6 +163,14 @@ def test_queues_promise_what_nodes_have_and_quotas_allow(
     findings = told([FLAVOR, LOCAL, NODES, *documents], "queue-capacity")
     assert [f"{each.object}: {each.message}" for each in findings] == found
     assert {each.severity for each in findings} <= {"warning"}
+
+
+@pytest.mark.parametrize("amount", ["9223372036854775807", "1000000000Ti", "1e30"])
+def test_a_quota_beyond_64_bits_has_no_limit(amount: str) -> None:
+    endless = cluster_queue()
+    endless["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = amount
+    assert verdict(queued(2), endless) is FITS
+    assert verdict(queued(2), cluster_queue("team", 1, borrowingLimit=amount)) is CANNOT  # pyright: ignore[reportArgumentType]
 
 
 def on_models(*models: str) -> Manifest:

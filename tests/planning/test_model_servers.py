@@ -15,6 +15,7 @@ from tests.factories import (
     deployment,
     job,
     namespaced,
+    node,
     pool,
     template,
     webhook,
@@ -83,22 +84,72 @@ def test_servers(
         assert verdicts.stack is (Verdict.CANNOT_FIT if is_refused else Verdict.FITS)
 
 
+@pytest.mark.parametrize("tag", ["v0.6.6", "v0.34.0"])
+@pytest.mark.parametrize(
+    ("args", "gpus", "expected"),
+    [
+        (f"{QWEN} --enable-chunked-prefill=False", 1, [WARNED]),
+        (f"{QWEN} --gpu-memory-utilization=1.0", 1, [WARNED]),
+        (f"{QWEN} --max-num-batched-tokens=64 --max-num-seqs=128", 1, [WARNED]),
+        (f"{LLAMA} -tp 2 --max-model-len=128k", 2, [MAY_NOT_FIT]),
+        (f"{QWEN} -tp 8", 1, [ARGUMENTS]),
+        (f"{LLAMA} -tp 1", 1, [MEMORY]),
+    ],
+)
+def test_a_release_that_was_not_read_may_check_otherwise(
+    tag: str, args: str, gpus: int, expected: list[tuple[str, str]]
+) -> None:
+    pods = template(containers=[program(args, gpus, f"vllm/vllm-openai:{tag}")])
+    assert of_programs(judged(deployment("llm", 1, pods), H100)) == expected
+
+
 def test_the_messages_name_what_to_change() -> None:
     verdicts = judged(server(f"{LLAMA} --tensor-parallel-size 2", 2), L4)
     (finding,) = [item for item in verdicts.findings if item.rule in RULES]
     assert finding.object == "Deployment team/llm"
     assert finding.path == "spec.template.spec.containers[0].args[2]"
     assert finding.message == (
-        "on l4, Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 "
-        "L4s, which have 22.0"
+        "in pool l4, Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 "
+        "L4s, which have 22.0 GiB"
     )
     assert finding.remedy.startswith("Use --tensor-parallel-size=8 --quantization=fp8 on g2-")
+
+
+def test_a_model_that_is_misspelled() -> None:
+    llm = server("--model=/models/mine")
+    llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": "Qwen/Qwen3-9B"}
+    (finding,) = [item for item in judged(llm, L4).findings if item.rule in RULES]
+    assert finding.message == "Qwen/Qwen3-9B is neither in the catalog nor a folder"
+    assert finding.remedy.startswith("Did you mean Qwen/Qwen3-")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "place"),
+    [
+        ([L4, {**L4, "metadata": {**L4["metadata"], "name": "b"}}], "in pools l4 and b, "),
+        ([node("gke-1", {ACCELERATOR: "nvidia-l4"}, gpu=8)], "on gke-1, "),
+    ],
+)
+def test_where_a_model_does_not_fit(nodes: list[Manifest], place: str) -> None:
+    findings = judged(server(f"{LLAMA} -tp 2", 2), *nodes).findings
+    messages = [item.message for item in findings if item.rule == "model-memory"]
+    assert [message.partition("Llama")[0] for message in messages] == [place]
 
 
 def test_requests_are_counted_for_all_replicas() -> None:
     verdicts = judged(server(f"{QWEN} --max-model-len=8k", 1, replicas=2), L4)
     (finding,) = [item for item in verdicts.findings if item.rule == "model-capacity"]
     assert finding.message.endswith("of 8,000 tokens at once on 1 L4, 2 replicas for 2 to 8")
+
+
+def test_each_gpu_that_may_take_a_pod_is_told() -> None:
+    mistral = server("--model=mistralai/Mistral-7B-Instruct-v0.3")
+    alone = [of_programs(judged(mistral, nodes)) for nodes in (H100, L4)]
+    assert alone[0] and alone[1] and alone[0] != alone[1]
+    both = judged(mistral, H100, L4)
+    assert sorted(of_programs(both)) == sorted(alone[0] + alone[1])
+    texts = [finding.message for finding in both.findings if finding.rule == "model-capacity"]
+    assert sorted("L4" in text for text in texts) == [False, True]
 
 
 def test_the_selected_gpu_counts_without_nodes() -> None:
@@ -127,7 +178,10 @@ CONFIG = {
     ("folder", "expected"),
     [
         ("models/mine", [MEMORY]),
+        ("meta-llama/Llama-3.3-70B-Instruct", [MEMORY]),
+        ("Qwen/Qwen3-8B", [CAPACITY]),
         ("models/none", [MAY_NOT_FIT]),
+        ("m" * 5000, [MAY_NOT_FIT]),
         ("/models/mine", [MAY_NOT_FIT]),
         ("models/../models/mine", [MAY_NOT_FIT]),
     ],
@@ -142,7 +196,7 @@ def test_a_folder_has_the_facts_about_a_model(
     (tmp_path / "models" / "mine" / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
     llm = server("--model=/models/mine -tp 4", 4)
-    llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model-folder": folder}
+    llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": folder}
     assert of_programs(judged(llm, L4)) == expected
 
 
@@ -163,6 +217,12 @@ PART = pool(
     gpu=1,
 )
 IN_QUEUE = {"kueue.x-k8s.io/queue-name": "training"}
+
+
+def test_nodes_with_fewer_gpus_do_not_count() -> None:
+    small = pool("small", 9, {ACCELERATOR: "nvidia-l4"}, gpu=4)
+    assert of_programs(judged(server(f"{LLAMA} -tp 8", 8), small, H100)) == [CAPACITY]
+    assert of_programs(judged(server(f"{LLAMA} -tp 8", 8), L4, H100)) == [CAPACITY, MAY_NOT_FIT]
 
 
 def test_only_nodes_that_accept_the_pods_count() -> None:
@@ -204,6 +264,10 @@ def test_a_config_map_has_the_arguments() -> None:
     volumes = [{"name": "config", "configMap": {"name": "config"}}]
     llm = deployment("llm", 1, template(containers=[main], volumes=volumes))
     assert of_programs(judged(llm, config, L4)) == [ARGUMENTS]
+    # With a subPath, the folder itself is one file of the volume.
+    main["volumeMounts"][0]["subPath"] = "c.yaml"
+    llm = deployment("llm", 1, template(containers=[main], volumes=volumes))
+    assert of_programs(judged(llm, config, L4)) == [CAPACITY]
 
 
 def group(args: str, size: int) -> Manifest:
@@ -246,11 +310,24 @@ def test_launchers(workload: Manifest, expected: list[tuple[str, str]]) -> None:
     assert of_programs(judged(workload, H100)) == expected
 
 
+OF_RUNTIME = "of TrainingRuntime torch"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [("", []), (" --nproc-per-node=16", [WARNED])],
+    ("arguments", "made", "expected"),
+    [
+        ("", {"trainer": {}}, []),
+        ("", {"trainer": {"numProcPerNode": 8}}, []),
+        ("", {"trainer": {"numProcPerNode": 16}}, ["spec.trainer.numProcPerNode"]),
+        ("", {"trainer": {"numProcPerNode": 4}}, ["spec.trainer.numProcPerNode"]),
+        ("", {"trainer": {"numProcPerNode": UNKNOWN}}, []),
+        (" --nproc-per-node=8", {"trainer": {"numProcPerNode": 16}}, []),
+        (" --nproc-per-node=16", {"trainer": {}}, [OF_RUNTIME]),
+        # Without spec.trainer, the controller sets no variables, and torchrun starts one process.
+        ("", {}, [OF_RUNTIME]),
+    ],
 )
-def test_train_jobs(arguments: str, expected: list[tuple[str, str]]) -> None:
+def test_train_jobs(arguments: str, made: Manifest, expected: list[str]) -> None:
     """Their controller sets the sizes that the command does not."""
     label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     pods = trainer(f"torchrun{arguments} a.py")
@@ -258,7 +335,7 @@ def test_train_jobs(arguments: str, expected: list[tuple[str, str]]) -> None:
     spec = {"template": {"spec": {"restartPolicy": "Never", **pods["spec"]}}}
     jobs = [{"name": "node", "template": {"metadata": {"labels": label}, "spec": spec}}]
     version = "trainer.kubeflow.org/v1alpha1"
-    policy = {"numNodes": 2, "torch": {"numProcPerNode": "auto"}}
+    policy = {"numNodes": 2, "torch": {}}
     runtime = namespaced(
         version,
         "TrainingRuntime",
@@ -266,14 +343,107 @@ def test_train_jobs(arguments: str, expected: list[tuple[str, str]]) -> None:
         spec={"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}},
     )
     reference = {"kind": "TrainingRuntime", "name": "torch"}
-    train = namespaced(version, "TrainJob", "t", spec={"runtimeRef": reference})
+    train = namespaced(version, "TrainJob", "t", spec={"runtimeRef": reference, **made})
     verdicts = judged(train, runtime, H100)
-    assert of_programs(verdicts) == expected
-    paths = {item.path for item in verdicts.findings if item.rule in RULES}
-    assert all(path.endswith("of TrainingRuntime torch") for path in paths)
+    assert of_programs(verdicts) == [WARNED] * len(expected)
+    paths = [item.path for item in verdicts.findings if item.rule in RULES]
+    assert all(path.endswith(end) for path, end in zip(paths, expected, strict=True)), paths
 
 
 def test_unknown_values_are_not_judged() -> None:
     main = {**program(QWEN), "args": UNKNOWN}
     verdicts = judged(deployment("llm", 1, template(containers=[main])), L4)
     assert of_programs(verdicts) == [CAPACITY]
+
+
+def trained(about: dict[str, str], pods: int = 1) -> Manifest:
+    """Return a Job that says what it trains."""
+    containers = [program("", 8, "mine", command=["python", "train.py"])]
+    pod_template = template(containers=containers)
+    annotations = {f"ml-foundations/{key}": value for key, value in about.items()}
+    pod_template["metadata"]["annotations"] = annotations
+    return job("train", pods, pod_template)
+
+
+FULL = {"model": "Qwen/Qwen3-32B", "training-method": "full"}
+
+
+@pytest.mark.parametrize(
+    ("about", "pods", "nodes", "expected"),
+    [
+        (FULL | {"training-sharding": "none"}, 1, [H100], [("model-memory", "warning")]),
+        (FULL | {"training-sharding": "zero3"}, 1, [H100], [CAPACITY]),
+        (FULL | {"training-sharding": "zero3"}, 1, [L4], [CAPACITY]),
+        (FULL, 1, [L4], [CAPACITY]),
+        (FULL | {"training-sharding": "none"}, 1, [L4], [MEMORY]),
+        (FULL | {"training-sharding": "none"}, 1, [L4, H100], [("model-memory", "warning")]),
+        (FULL | {"training-method": "lora", "training-sharding": "none"}, 1, [L4], [MEMORY]),
+        (
+            FULL | {"training-method": "lora", "training-sharding": "none"},
+            1,
+            [L4, H100],
+            [CAPACITY],
+        ),
+        (FULL | {"training-method": "qlora", "training-sharding": "none"}, 1, [L4], [CAPACITY]),
+        ({"model": "Qwen/Qwen3-32B"}, 1, [L4], []),
+        ({"training-method": "full"}, 1, [L4], []),
+        (FULL | {"model": "models/none"}, 1, [L4], [MAY_NOT_FIT]),
+        (FULL | {"training-method": "grpo"}, 1, [L4], []),
+        (FULL | {"training-sharding": "tensor"}, 1, [L4], []),
+        (FULL | {"model": "deepseek-ai/DeepSeek-R1"}, 1, [L4], []),
+        (FULL | {"training-sharding": "hybrid"}, 4, [L4], [CAPACITY]),
+    ],
+)
+def test_a_training_that_says_what_it_trains(
+    about: dict[str, str], pods: int, nodes: list[Manifest], expected: list[tuple[str, str]]
+) -> None:
+    assert of_programs(judged(trained(about, pods), *nodes)) == expected
+
+
+def test_the_sentences_about_a_training() -> None:
+    small = judged(trained(FULL | {"training-sharding": "none"}), L4)
+    (refusal,) = [item for item in small.findings if item.rule == "model-memory"]
+    assert refusal.message == (
+        "a full training of Qwen3-32B has at least 61.0 GiB of weights on each of 8 L4s, which "
+        "have 22.0 GiB"
+    )
+    large = judged(trained(FULL | {"training-sharding": "zero3"}), H100)
+    (size,) = [item.message for item in large.findings if item.rule == "model-capacity"]
+    assert size == (
+        "weights, gradients and optimizer have 7.6 to 68.7 GiB on each of its H100-80GB GPUs, "
+        "which have 79.2 GiB; activations are not counted"
+    )
+
+
+def test_the_number_of_pods_is_about_the_nodes() -> None:
+    verdicts = judged(
+        deployment("t", 1, trainer("torchrun --nnodes=2 --nproc_per_node=8 t.py")), H100
+    )
+    (finding,) = [item for item in verdicts.findings if item.rule == "server-arguments"]
+    assert finding.message.startswith("--nnodes is 2")
+    assert finding.path.endswith("command[1]")
+
+
+@pytest.mark.parametrize("in_args", [False, True])
+def test_a_script_is_not_an_option(in_args: bool) -> None:
+    script = f"exec vllm serve {LLAMA.partition('=')[2]} --tensor-parallel-size 8"
+    shell = ["bash", "-c"]
+    words = (
+        {"command": shell, "args": [script]}
+        if in_args
+        else {"command": [*shell, script], "args": []}
+    )
+    pods = template(containers=[{**program(gpus=4), **words}])
+    (finding,) = [
+        item for item in judged(deployment("llm", 1, pods), H100).findings if item.rule in RULES
+    ]
+    assert "-c" not in finding.remedy.split()
+    assert "--tensor-parallel-size" in finding.remedy
+
+
+def test_only_vllm_gets_ways_in_its_words() -> None:
+    image = "ghcr.io/huggingface/text-generation-inference:3.0"
+    words = "--model-id=meta-llama/Llama-3.3-70B-Instruct --num-shard=2"
+    pods = template(containers=[program(words, 2, image)])
+    remedies = [item.remedy for item in judged(deployment("llm", 1, pods), L4).findings]
+    assert remedies and not any("--tensor-parallel-size" in remedy for remedy in remedies)

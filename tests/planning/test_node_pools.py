@@ -94,6 +94,16 @@ def test_partitions_and_sharing_multiply_the_gpus() -> None:
     assert node.allocatable[GPU] == 8 * 7 * 2 * 1000
 
 
+@pytest.mark.parametrize(
+    ("kind", "size"), [("nvidia-h100-80gb", "9g.10gb"), ("nvidia-l4", "1g.5gb"), ("", "1g.5gb")]
+)
+def test_a_partition_that_gke_does_not_cut_is_not_known(kind: str, size: str) -> None:
+    accelerator = H100 | {"type": kind, "gpuPartitionSize": size}
+    node = from_node_pool(inputs(guestAccelerators=[accelerator]))
+    expected = f'nodeConfig.guestAccelerators[0].gpuPartitionSize "{size}"'
+    assert [fact.name for fact in node.unknown] == [expected]
+
+
 def test_numbers_of_nodes_per_zone() -> None:
     per_zone = inputs() | {"autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}}
     assert (from_node_pool(per_zone).fewest, from_node_pool(per_zone).count) == (2, 4)

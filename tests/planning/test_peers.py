@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ml_foundations.planning.model.kind_files import described_kinds
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.rules.network_policies import network_policies
 

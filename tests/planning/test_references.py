@@ -104,6 +104,7 @@ def test_what_is_declared_optional_or_everywhere(more: list[Manifest]) -> None:
     [
         namespaced("external-secrets.io/v1", "ExternalSecret", "token", spec={}),
         namespaced("rbac.authorization.k8s.io/v1", "Role", "agent", rules=[{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]),
+        namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "agents", roleRef={"kind": "ClusterRole", "name": "edit"}, subjects=[{"kind": "Group", "name": "system:serviceaccounts:ci"}]),
         namespaced("v1", "Secret", UNKNOWN),  # pyright: ignore[reportArgumentType]
     ],
 )  # fmt: skip
@@ -133,6 +134,15 @@ def test_queue_and_rank_of_a_job_exist() -> None:
     queued["metadata"]["labels"] = labels
     paths = [path for _, severity, path in told(in_program(queued)) if severity == "error"]
     assert paths == [f"metadata.labels.{key}" for key in labels]
+
+
+def test_the_queue_of_a_cron_jobs_jobs_exists() -> None:
+    metadata = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    template = {"metadata": metadata, "spec": train()["spec"]}
+    spec = {"schedule": "0 0 * * *", "jobTemplate": template}
+    nightly = in_namespace("team", namespaced("batch/v1", "CronJob", "nightly", spec=spec))
+    paths = [path for _, severity, path in told(in_program(nightly)) if severity == "error"]
+    assert paths == ["spec.jobTemplate.metadata.labels.kueue.x-k8s.io/queue-name"]
 
 
 def test_an_accepted_reference_is_shown_and_decides_nothing() -> None:

@@ -804,7 +804,10 @@ def test_claims_of_devices() -> None:
     train, gpus, nodes = claiming(1)
     (refused,) = told([train, gpus, pool("cpu", 1, ON_GKE_LABELS)], "device-claim")
     assert (refused.severity, refused.path) == ("error", "spec.template.spec.resourceClaims")
-    assert refused.message == "it claims 1 NVIDIA-H100-80GB-HBM3 of one node, and no node has GPUs"
+    assert (
+        refused.message
+        == "it claims 1 NVIDIA-H100-80GB-HBM3 of one node, and no node that takes its pods has GPUs"
+    )
     del nodes["metadata"]["labels"]["cloud.google.com/gke-nvidia-gpu-dra-driver"]
     (unsure,) = told([train, gpus, nodes], "device-claim")
     assert unsure.severity == "warning"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.injections import injections
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.planning import judge
-from ml_foundations.planning.api_server.stages import QUEUED_AS_PODS, readers
+from ml_foundations.planning.api_server.stages import readers
 
 from tests.factories import (
     CANNOT,
@@ -195,7 +196,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("name", "decision", "kind"), [*cases()])
 def test_a_decision_reads_the_stage_of_the_table(name: str, decision: str, kind: str) -> None:
     reader = readers()[decision]
-    stage = reader.of_pods if kind in QUEUED_AS_PODS else reader.stage
+    stage = reader.of_pods if queue_of(kind).gate == "stored" else reader.stage
     probes = OF_TOLERATIONS if CASES[name].taint else OF_AMOUNTS
     expected = stage in (ADDITIONS | OF_WEBHOOKS)[name]
     assert probes[decision](kind, CASES[name]) is expected

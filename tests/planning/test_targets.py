@@ -50,6 +50,10 @@ def test_what_an_object_names_exists(row: Mapping[str, str]) -> None:
     [other] = found(source(row, **by), target("other.example.org/v1", kind))
     assert other.is_error
     assert "other.example.org" in other.remedy
+    if not row["kind"]:
+        [legacy] = found(source(row, kind=kind), target(version, kind))
+        field = "apiVersion" if row["rule"] == "autoscaling-target" else "group"
+        assert legacy.path.endswith(field)
     stored = source(row, **by)
     stored["metadata"]["uid"] = "u"
     assert found(stored) == []

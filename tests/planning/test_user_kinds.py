@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.planning.model import kind_files
-from ml_foundations.planning.model.kind_files import KindError
+from ml_foundations.kinds import kind_files
+from ml_foundations.kinds.kind_files import KindError
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.report import as_json
 
 from tests.factories import namespaced, node
 from tests.support.checkout import CHECKOUT
@@ -139,7 +141,25 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         ),
         (DESCRIPTION, "", "kind is required"),
         (DESCRIPTION, "[a]", "the file must be a mapping, not a list"),
-        ("kind: PyTorchJob", "kind: Job", "kind: Job is known already, from planning"),
+        ("kind: PyTorchJob", "kind: Job", "kind: Job is known already, from ML Foundations"),
+        ("name_label:", "embeds: {spec.a: Job} # ", "embeds.spec.a must be RayCluster, not"),
+        ("name_label:", "embeds: {spec.a: RayJob} # ", "embeds.spec.a must be RayCluster, not"),
+        ("name_label:", "embeds: {spec.a: RayService} # ", "embeds.spec.a must be RayCluster, not"),
+        (
+            "name_label:",
+            "constraints: [{field: a}] # ",
+            "constraints[0].field is not a key of a description. Did you mean fields?",
+        ),
+        (
+            "count: spec",
+            "containers: [{fields_form: {}}] # ",
+            "pods[0].containers[0].fields_form is not a key of a description. Did you mean fields_from?",
+        ),
+        ("name_label:", "states: {Done: 1} # ", "states.Done must be text (numbers in quotes)"),
+        ("name_label:", "constraints: [{must: 1}] # ", "constraints[0].must must be text"),
+        ("name_label:", "queue: {framework: [a]} # ", "queue.framework is not a key of a"),
+        ("name_label:", "adopts: Pod # ", "adopts is for kinds whose pods planning computes"),
+        ("name_label:", "unknown: {why: ['spec.a[0]']} # ", "unknown must be names with dots"),
     ],
 )
 def test_an_invalid_description_is_refused(
@@ -159,6 +179,18 @@ def test_an_invalid_description_ends_the_program(tmp_path: Path) -> None:
     assert done.returncode == 2
     known = "kind: PyTorchJob is known already, from kinds/pytorch_job.yaml"
     assert done.stderr == f"error: kinds/torch.yaml: {known}\n"
+
+
+def test_the_folder_has_descriptions(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents(4)))
+    (tmp_path / "kinds").mkdir()
+    assert plan(tmp_path, "--kinds", "kinds").stderr == (
+        "error: kinds: it has no file that describes a kind (.yaml or .yml)\n"
+    )
+    (tmp_path / "kinds" / "pytorch_job.yml").write_text(DESCRIPTION)
+    assert plan(tmp_path, "--kinds", "kinds").stderr == ""
+    missing = "error: none: No such file or directory\n"
+    assert plan(tmp_path, "--kinds", "none").stderr == missing
 
 
 def test_a_template_that_an_object_lacks_is_undetermined(tmp_path: Path) -> None:
@@ -188,3 +220,87 @@ def test_a_controller_may_complete_a_template(tmp_path: Path) -> None:
         assert "is undetermined" in done.stdout
         assert cause in done.stdout
         assert "refuses" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [("note", "The stack fits"), ("mode", "it may need more"), ("x", "has no such field")],
+)
+def test_a_field_in_items_of_a_list_may_be_harmless(
+    field: str, expected: str, tmp_path: Path
+) -> None:
+    description = """
+        {kind: Gang, group: example.com, version: v1, harmless: ['spec.groups[].note'],
+         unknown: {it may need more: ['spec.groups[].mode']},
+         pods: [{each: spec.groups, template: [template], count: replicas}]}
+    """
+    gang = namespaced("example.com/v1", "Gang", "g", spec={"groups": [{**pods(1), field: "a"}]})
+    printed = judged(tmp_path, [gang, *documents(1)[1:]], description).stdout
+    assert expected in printed, printed
+
+
+RAY_SERVICE = Path(kind_files.__file__).with_name("ray_service.yaml")
+
+
+def ray_services() -> Iterator[list[dict[str, Any]]]:
+    """Stacks with a RayService that fits, that does not, and with other fields."""
+    group = {"groupName": "g", "numOfHosts": 2, "minReplicas": 0, "maxReplicas": 9, **pods(1)}
+    head = {"template": {"spec": {"containers": [{"name": "h", "image": "i:1"}]}}}
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": [group]}
+    fields: list[dict[str, Any]] = [
+        {},
+        {"serveConfigV2": "a"},
+        {"rayClusterDeletionDelaySeconds": -1},
+        {"upgradeStrategy": {"type": "NewClusterWithIncrementalUpgrade"}},
+        {"upgradeStrategy": {"clusterUpgradeOptions": {"gatewayClassName": "a"}}},
+        {"rayClusterConfig": {"headGroupSpec": head, "workerGroupSpecs": 1}},
+        {"rayClusterConfig": {**cluster, "headGroupSpec": {**head, "labels": {"a": "b"}}}},
+        {"x": 1},
+    ]
+    for more in fields:
+        spec = {"rayClusterConfig": cluster, **more}
+        for name in ("s", "long" * 12):
+            service = namespaced("ray.io/v1", "RayService", name, spec=spec)
+            yield [service, *documents(2)[1:]]
+            yield [service, *documents(1)[1:]]
+    queued = namespaced("ray.io/v1", "RayService", "q", spec={"rayClusterConfig": cluster})
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    yield [queued, *documents(2)[1:]]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(2, "fits"), (1, "cannot fit")])
+def test_a_kind_may_embed_a_ray_cluster(nodes: int, expected: str, tmp_path: Path) -> None:
+    description = """
+        {kind: Fleet, group: example.com, version: v1, embeds: {spec.of.ray: RayCluster},
+         pods: [{template: [spec.main], unless: spec.main=None}]}
+    """
+    group = {"groupName": "g", "numOfHosts": 2, **pods(1), "maxReplicas": 1, "rayStartParams": {}}
+    head = {"template": {"spec": {"containers": [{"name": "h", "image": "i:1"}]}}}
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": [group], "rayVersion": "2.9.0"}
+    fleet = namespaced("example.com/v1", "Fleet", "f", spec={"of": {"ray": cluster}})
+    printed = judged(tmp_path, [fleet, *documents(nodes)[1:]], description).stdout
+    assert f"The stack {expected}" in printed, printed
+
+
+def said(folder: str) -> list[dict[str, Any]]:
+    """What the proof says of them, with the kinds of a folder."""
+    kind_files.package_kinds.cache_clear()
+    kind_files.use(folder)
+    return [{**as_json(judge_documents(stack)), "judged_with": []} for stack in ray_services()]
+
+
+def test_a_users_copy_of_a_file_of_the_package_judges_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_kinds: None
+) -> None:
+    of_the_package = said("")
+    files = [file for file in RAY_SERVICE.parent.glob("*.yaml") if file != RAY_SERVICE]
+    others = [yaml.safe_load(file.read_text()) for file in files]
+    (tmp_path / RAY_SERVICE.name).write_text(RAY_SERVICE.read_text())
+    with monkeypatch.context() as without:
+        without.setattr(
+            kind_files, "_descriptions", lambda: {kind["kind"]: kind for kind in others}
+        )
+        of_the_copy = said(str(tmp_path))
+    kind_files.package_kinds.cache_clear()
+    assert of_the_copy == of_the_package
+    assert len({stack["stack"]["verdict"] for stack in of_the_package}) == 3

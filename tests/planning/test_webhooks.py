@@ -1,9 +1,12 @@
 """Findings about webhooks on pods, and about workloads whose kind Kueue does not manage."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
@@ -119,6 +122,35 @@ def test_queued_workload_is_of_a_kind_that_kueue_manages(
     findings = judge_program([release, queued(workload)]).findings
     severities = [each.severity for each in findings if each.rule == "queue-kind"]
     assert severities == ["error"] * is_reported
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "fix"),
+    [
+        ("RayService", "ray.io/v1", "Add RayService to kinds of the TrainingQueue"),
+        ("Gang", "example.com/v1", "Add example.com/gang to integrations.frameworks of"),
+    ],
+)
+def test_a_users_kind_cannot_be_in_kinds_of_a_training_queue(
+    kind: str, api_version: str, fix: str, tmp_path: Path, without_kinds: None
+) -> None:
+    (tmp_path / "gang.yaml").write_text(
+        "{kind: Gang, group: example.com, version: v1, queue: {frameworks: [example.com/gang]}, "
+        "pods: [{template: [spec.template]}]}"
+    )
+    kind_files.use(str(tmp_path))
+    cluster = {"headGroupSpec": {"template": template(containers=[container(cpu=1)])}}
+    workload = queued(namespaced(api_version, kind, "web", spec={"rayClusterConfig": cluster}))
+    findings = judge_program([kueue(["batch/job"]), workload]).findings
+    remedies = [item.remedy for item in findings if item.rule == "queue-kind"]
+    assert [remedy.startswith(fix) for remedy in remedies] == [True], remedies
+
+
+@pytest.fixture
+def without_kinds() -> Iterator[None]:
+    """Other tests of this process judge without the kinds of a test."""
+    yield
+    kind_files.use("")
 
 
 def test_a_hidden_kueues_queue_may_manage_every_kind() -> None:

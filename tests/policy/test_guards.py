@@ -5,7 +5,7 @@ from typing import Any
 
 import guards
 import pytest
-from ml_foundations.planning.model.workloads import template_path
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.planning.rules.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
 
@@ -162,7 +162,7 @@ def test_a_disruption_budget_selects_as_kubernetes_does(
 VERSIONS = dict.fromkeys(("Pod", "ReplicationController"), "v1")
 VERSIONS |= dict.fromkeys(("Job", "CronJob"), "batch/v1")
 VERSIONS |= dict.fromkeys(("RayCluster", "RayJob", "RayService"), "ray.io/v1")
-VERSIONS |= {"LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+VERSIONS |= {"LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
 GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
     ({"requests": {GPU: "2"}}, "extended-resource-limit", f"requests 2 of {GPU} without a limit"),
     (
@@ -188,10 +188,11 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i:1"}]}
     spec[field] = [{"name": "gpus", "image": "i:1", "resources": resources}]
     head = {"template": {"spec": {"containers": [{"name": "main", "image": "i:1"}]}}}
-    for key in reversed(f"{template_path(kind)}.spec".lstrip(".").split(".")):
+    for key in reversed(f"{kinds()[kind].main_template}.spec".lstrip(".").split(".")):
         is_group = key.endswith("[0]")
-        spec = {key.removesuffix("[0]"): [spec | {"groupName": "g"}] if is_group else spec}
-        spec |= {"headGroupSpec": head} if is_group else {}
+        name = {"name": "g"} if kind == "JobSet" else {"groupName": "g"}
+        spec = {key.removesuffix("[0]"): [spec | name] if is_group else spec}
+        spec |= {"headGroupSpec": head} if is_group and kind != "JobSet" else {}
     version = VERSIONS.get(kind, "apps/v1")
     metadata = {"name": "train", "namespace": "ml"}
     item = {"apiVersion": version, "kind": kind, "metadata": metadata, **spec}
@@ -200,6 +201,18 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
     assert found.severity is Severity.ERROR
     assert found.object == f"{kind} ml/train"
     assert words in found.message
+
+
+def test_guards_read_every_job_of_a_job_set() -> None:
+    jobs = [
+        {"name": name, "template": {"spec": {"template": {"spec": pod_spec()}}}}
+        for name in ("driver", "workers")
+    ]
+    jobs[1]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = "pytorch"
+    ring = {"kind": "JobSet", "metadata": {"name": "ring"}, "spec": {"replicatedJobs": jobs}}
+    (violation,) = guards.image_pinned([ring])
+    workers = "spec.replicatedJobs[1].template.spec.template.spec"
+    assert violation.path == f"{workers}.containers[0].image"
 
 
 @pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ml_foundations.planning.model.workloads import template_path
+from ml_foundations.kinds.kind_files import kinds
 
 Object = dict[str, Any]
 Hide = Callable[[str], Any]
@@ -65,6 +65,8 @@ def spec_of(kind: str, hide: Hide) -> Object:
             return always["spec"]
         case "Deployment" | "ReplicaSet":
             return replicated
+        case "ReplicationController":
+            return replicated | {"selector": {"app": app}}
         case "StatefulSet":
             return replicated | {"serviceName": "hidden"}
         case "DaemonSet":
@@ -84,6 +86,8 @@ def spec_of(kind: str, hide: Hide) -> Object:
             runtime = f"env_vars: {{TOKEN: {hide('value')}}}"
             given = {"entrypoint": hide("command"), "runtimeEnvYAML": runtime}
             return {**given, "rayClusterSpec": ray, "submitterPodTemplate": never}
+        case "RayService":
+            return {"serveConfigV2": hide("value"), "rayClusterConfig": ray}
         case "TrainJob":
             trainer = {"command": ["sh", hide("command")], "args": [hide("arg")], "numNodes": 1}
             trainer["env"] = [{"name": "TOKEN", "value": hide("value")}]
@@ -94,12 +98,12 @@ def spec_of(kind: str, hide: Hide) -> Object:
 
 RUNTIME_REF = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "hidden"}
 API_VERSIONS = {
-    "Pod": "v1",
+    **dict.fromkeys(("Pod", "ReplicationController"), "v1"),
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps/v1"),
     **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
-    **dict.fromkeys(("RayCluster", "RayJob"), "ray.io/v1"),
+    **dict.fromkeys(("RayCluster", "RayJob", "RayService"), "ray.io/v1"),
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
 }
 """The kinds of workloads."""
@@ -126,5 +130,5 @@ def workload(kind: str, hide: Hide) -> Object:
         scheduled = {"type": "PodScheduled", "status": "False", "message": "no node"}
         status = {"phase": "Pending", "conditions": [scheduled]}
     spec = spec_of(kind, hide)
-    assert template_path(kind) or kind == "Pod"
+    assert kinds()[kind].main_template or kind == "Pod"
     return {"metadata": metadata, "spec": spec, "status": status}

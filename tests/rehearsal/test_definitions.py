@@ -19,8 +19,7 @@ from tests.support.api_paths import path_of
 from tests.support.own_replica import own_replica
 
 Object = dict[str, Any]
-POOLS = "inference.networking.k8s.io_inferencepools.yaml"
-WITHOUT_WEBHOOK = ("InferencePool", "Topology")
+WITHOUT_WEBHOOK = ("InferencePool", "Topology", "Gateway", "HTTPRoute")
 """Kinds about which definitions alone decide."""
 VALUES: tuple[Any, ...] = (None, "", "x", "A_", -1, 0, 5, True, [], ["x"], [{}], {}, {"x": 5})
 
@@ -57,7 +56,7 @@ NOT_ASKED = ("LeaderWorkerSet", "TrainingRuntime")
 
 @pytest.mark.parametrize("kind", [kind for kind in OBJECTS if kind not in NOT_ASKED])
 def test_the_api_server_accepts_the_valid_objects(kind: str, api: Api) -> None:
-    _with_pools(api)
+    _with_gateways(api)
     assert _dry(api, OBJECTS[kind]) == ""
 
 
@@ -79,7 +78,7 @@ def test_webhooks_refuse_what_planning_refuses(api: Api) -> None:
 
 @pytest.mark.parametrize("kind", WITHOUT_WEBHOOK)
 def test_definitions_refuse_what_the_api_server_refuses(kind: str, api: Api) -> None:
-    _with_pools(api)
+    _with_gateways(api)
     wrong: list[str] = []
     for path, document in _edits(OBJECTS[kind]):
         words = _dry(api, document)
@@ -89,9 +88,10 @@ def test_definitions_refuse_what_the_api_server_refuses(kind: str, api: Api) -> 
     assert wrong == []
 
 
-def _with_pools(api: Api) -> None:
-    file = generator.folder(generator.POOLS, download=False) / "config/crd/bases" / POOLS
-    _create(api, yaml.safe_load(file.read_text()))
+def _with_gateways(api: Api) -> None:
+    for module in (generator.POOLS, generator.GATEWAYS):
+        for file in generator.files(module, download=False):
+            _create(api, yaml.load(file.read_text(), yaml.CSafeLoader))
 
 
 def _edits(document: Object) -> Iterator[tuple[str, Object]]:

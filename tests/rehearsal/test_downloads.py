@@ -434,7 +434,7 @@ def test_the_command_tools_fetch_fills_a_mirror_for_an_architecture(
     pins: dict[str, str] = {}
     for group in GROUPS.values():
         for release in releases.of_group(group, "arm64"):
-            pins[release.url] = mirror.add(release.path, release.url.encode())
+            pins[release.url] = mirror.add(releases.path_of(release.url), release.url.encode())
     monkeypatch.setattr(releases, "_PINS", pins)
     fetch("--arch", "arm64")
     for path, content in mirror.files.items():

@@ -162,7 +162,7 @@ def test_where_the_proof_fails_the_page_says_so(
 def test_what_kueue_has_not_looked_at_yet_is_under_way(
     labels: dict[str, str], said: tuple[str, str]
 ) -> None:
-    seen = _Observations([], lambda _: [], {}, {}, [], {}, {})
+    seen = _Observations([], lambda _: [], {}, {}, [], {}, {}, {})
     assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
 
@@ -179,7 +179,7 @@ def test_what_has_its_turn_in_a_queue_is_under_way(
 ) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
-    seen = _Observations([], lambda _: [], {}, {}, [], queued, {})
+    seen = _Observations([], lambda _: [], {}, {}, [], queued, {}, {})
     assert [*seen.suspended({"metadata": {"uid": "u"}})] == said
     assert (said[0] in STEADY) == (reserved == "False")
 

@@ -151,4 +151,19 @@ def test_up_shows_the_outline_before_it_builds(
     commands._require_working_program(Rehearsal.of("dev", CHECKOUT))
     printed = capsys.readouterr().err
     assert "dev will have\n  nodes " in printed
+
+
+def test_up_shows_before_it_builds_why_a_program_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    virtualenv = {"virtualenv": sys.prefix}
+    (tmp_path / "Pulumi.yaml").write_text(
+        f"name: t\nruntime: {{name: python, options: {virtualenv}}}\n"
+    )
+    (tmp_path / "__main__.py").write_text("import pulumi\nprint(pulumi.Config().nothing)\n")
+    commands.console.cache_clear()
+    commands._require_working_program(Rehearsal.of("dev", tmp_path))
+    printed = capsys.readouterr().err
+    assert "warning: the program fails without its tools" in printed
+    assert "no attribute 'nothing'" in printed and "will have" not in printed
     commands.console.cache_clear()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from kubernetes import client
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.labels import ZONE
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.control_plane import controllers
@@ -313,7 +313,7 @@ def test_the_controller_makes_what_planning_thinks(project: Project, count: int)
                 f"{json.dumps(document)}: planning thinks {planned(document)}",
             )
             name = document["metadata"]["name"]
-            wanted = Counter(described.created(document, described.replicas_of(document)))
+            wanted = Counter(described.objects_created(document, described.replicas_of(document)))
             counts = (wanted["count/statefulsets.apps"], wanted["services"])
             until(
                 lambda name=name, counts=counts: owned(project, name) == counts,

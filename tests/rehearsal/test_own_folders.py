@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ml_foundations.planning.model import kind_files
+from ml_foundations.kinds import kind_files
 from ml_foundations.rehearsal import cli, difference
 from ml_foundations.rehearsal.files import read_json, read_map
 from ml_foundations.rehearsal.layout import Rehearsal

@@ -17,12 +17,13 @@ import pytest
 from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict.cost import cost_of
+from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.rehearsal.report.contents import Quota, Report
 from ml_foundations.rehearsal.report.fleet import Fleet, Node, PodTimes
 from ml_foundations.rehearsal.report.page import render
 from ml_foundations.rehearsal.report.workloads import Workload
 
-from tests.factories import deployment, pool, template
+from tests.factories import container, deployment, pool, template
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TWO_NODES = ("gke-ml-h100-0c2f9a1b-x7k2", "gke-ml-h100-0c2f9a1b-p3d9")
@@ -159,6 +160,20 @@ def test_text_from_manifests_is_text_wherever_it_is_shown(tmp_path: Path) -> Non
     page = read(tmp_path, page_of(3, name=EVIL))
     assert [name for name, _ in page.tags].count("script") == 2
     assert page.text.count(EVIL) >= 4
+
+
+@browser
+def test_a_model_server_shows_the_requests_that_it_holds(tmp_path: Path) -> None:
+    image = {"image": "vllm/vllm-openai:v0.31.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    of_server = container(gpu=1) | image
+    h100 = pool("h100", 2, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, gpu=8)
+    verdicts = judge_documents([h100, deployment("llm", 2, template(containers=[of_server]))])
+    report = Report("dev", [], [Workload("team", "Deployment", "llm", "Ready")], [], [], [])
+    fleet = Fleet([], {}, [], cost_of([]), verdicts)
+    (finding,) = verdicts.findings
+    text = read(tmp_path, render(report, fleet, "dev", at(90))).text
+    assert f"2 GPUs: no price known{finding.message}." in text
+    assert finding.message.startswith("each replica of Qwen3-8B with TP 1 has 50.6 to 57.6 GiB of ")
 
 
 @browser

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import ml_foundations
 import pytest
-from ml_foundations.planning.rules.findings import error
+from ml_foundations.planning.rules.findings import error, info
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal import cli, commands, difference, files, progress
@@ -112,6 +112,7 @@ def report_of(evil: str) -> Report:
         [Purchase(evil, evil, {evil: 1}, None, evil, None)],
         (error("rule", evil, "", evil, evil),),
         (error("rule", evil, "", evil, evil),),
+        (info("rule", evil, "", evil, evil),),
         [evil],
         disruption,
     )

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pulumi
 import pytest
 from ml_foundations.catalog import services
 from ml_foundations.catalog.tables import rows
-from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.cloud.project_objects import KINDS, ProjectObjects
+from ml_foundations.rehearsal.cloud import project_objects
+from ml_foundations.rehearsal.cloud.cluster import Cluster
+from ml_foundations.rehearsal.cloud.project_objects import KINDS
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.tables import leftover_lines
@@ -57,10 +59,12 @@ def test_a_service_is_held_until_its_load_balancer_is_removed(store: Store) -> N
     kept = ["example.com/own"]
     metadata: Object = {"namespace": "ml", "name": "chat", "uid": "0123456789", "finalizers": kept}
     api = _Api({"metadata": metadata | {"resourceVersion": "7"}})
-    made = ProjectObjects(cast("Api", api), store)
+    known = SimpleNamespace(api=api, project=store, properties={"network": "ml-net"})
+    cluster = cast("Cluster", known)
 
     def follow(*, is_served: bool = True) -> bool:
-        return made.follow("/api/v1/services", api.item, "ml-net", is_served=is_served)
+        path = "/api/v1/services"
+        return project_objects.follow(cluster, path, api.item, is_served=is_served)
 
     assert follow()
     held = [*kept, "service.kubernetes.io/load-balancer-cleanup"]

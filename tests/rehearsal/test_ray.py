@@ -9,9 +9,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ml_foundations.kinds.kind_files import described_kinds
 from ml_foundations.kubernetes.labels import ZONE
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
@@ -219,7 +219,7 @@ def test_the_operator_makes_what_planning_thinks(project: Project, kind: str, co
                 lambda item=document: made(item, pods(project)) == planned(item),
                 f"{json.dumps(document)}: planning thinks {planned(document)}",
             )
-            wanted = described.created(document, 1)["services"]
+            wanted = described.objects_created(document, 1)["services"]
             # That of the job comes when a user submits it.
             wanted -= document["spec"].get("submissionMode") == "InteractiveMode"
             # Those of Serve come once its applications run.

@@ -1,7 +1,7 @@
 """The report's rows: what each kind of workload comes to."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from io import StringIO
@@ -194,12 +194,37 @@ def test_a_daemon_set_that_no_controller_has_seen_is_not_ready() -> None:
     assert ready.state == "Ready"
 
 
+@pytest.mark.parametrize(
+    ("available", "ready", "expected"),
+    [
+        (1, "False", ("Pending", "no GPU")),
+        (2, "False", ("Running", "")),
+        (2, "True", ("Ready", "")),
+    ],
+)
+def test_a_ray_service_is_as_its_cluster_until_it_is_ready(
+    available: int, ready: str, expected: tuple[str, str]
+) -> None:
+    conditions = [{"type": "Ready", "status": ready}]
+    service = of_team("chat", {}, {"conditions": conditions})
+    workers = {"desiredWorkerReplicas": 2, "availableWorkerReplicas": available}
+    cluster = of_team("chat-x", {}, {"state": "ready", **workers})
+    cluster["metadata"]["ownerReferences"] = [{"uid": "chat"}]
+    unplaced = {"type": "PodScheduled", "status": "False", "message": "no GPU"}
+    pod = of_team("w", {"nodeName": ""}, {"phase": "Pending", "conditions": [unplaced]})
+    pod["metadata"]["ownerReferences"] = [{"uid": "chat-x"}]
+    [row] = rows_of({"rayservices": [service], "rayclusters": [cluster]}, [pod])
+    assert (row.kind, row.state, row.reason) == ("RayService", *expected)
+
+
 def of_team(name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "team", "uid": name, "generation": 1}
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def rows_of(objects: dict[str, list[dict[str, Any]]]) -> list[Workload]:
+def rows_of(
+    objects: dict[str, list[dict[str, Any]]], pods: Sequence[dict[str, Any]] = ()
+) -> list[Workload]:
     """The rows of a cluster that has these objects, by collection."""
 
     class Answers:
@@ -209,7 +234,7 @@ def rows_of(objects: dict[str, list[dict[str, Any]]]) -> list[Workload]:
         find = get
 
     api: Any = Answers()
-    return workloads.collect(api, [], {}, {}, [])
+    return workloads.collect(api, [*pods], {}, {}, [])
 
 
 def test_the_page_reads_nothing_that_the_report_has_read(tmp_path: Path) -> None:
@@ -338,6 +363,16 @@ def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
     text = shown(report_of(row, errors=(error,)), tmp_path)
     assert "all is well" not in text
     assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in text
+
+
+def test_what_is_good_to_know_follows_the_workloads(tmp_path: Path) -> None:
+    place = ("Deployment default/llm", "")
+    known = Finding("model-capacity", Severity.INFO, *place, "it holds 9 requests", "")
+    report = report_of(Workload("default", "Deployment", "llm", "Ready"), information=(known,))
+    text = shown(report, tmp_path)
+    assert "all is well" in text
+    assert "Deployment default/llm: it holds 9 requests. [model-capacity]" in text
+    assert report.to_dict()["information"] == [known.to_dict()]
 
 
 def test_an_error_about_a_completed_workload_refutes_the_proof(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.kinds.kind_files import kinds
 from ml_foundations.planning.verdict.cost import cost_of
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.rehearsal.api import _error
@@ -55,8 +56,8 @@ def keys(data: Any) -> set[str]:
 
 
 def test_every_kind_of_the_table_is_tried() -> None:
-    paths = {path.rpartition("/")[2] for path in workloads._ROWS}
-    assert paths | {"pods"} == COLLECTIONS.keys()
+    paths = {kind.collection.rpartition("/")[2] for kind in kinds().values()}
+    assert paths == COLLECTIONS.keys()
     assert {row.kind for row in collected()} == set(COLLECTIONS.values())
     made = str([workload(kind, hide) for kind in COLLECTIONS.values()])
     assert all(hide(place) in made for place in PLACES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes import client
-from ml_foundations.kubernetes.labels import JOB_SET_NAME
+from ml_foundations.kinds.kind_files import kind_named
 from ml_foundations.planning.input.train_jobs import with_job_sets
 from ml_foundations.planning.model import workloads
 from ml_foundations.rehearsal.access import Access
@@ -25,6 +25,7 @@ CONTROLLER = (
     "jobset = JobSetController('jobset', {}, here)\n"
     "trainer = TrainerController('trainer', {}, options(depends_on=[jobset]))\n"
 )
+JOB_SET_LABEL = kind_named("JobSet").name_label
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 API = "trainer.kubeflow.org/v1alpha1"
 
@@ -116,7 +117,7 @@ def made(project: Project, documents: list[dict[str, Any]]) -> Counter[str]:
     # JobSet also adds labels whose values follow from these.
     known = found.pods[0].labels.keys()
     name, counts = job_set["metadata"]["name"], Counter[str]()
-    listed = project.kubectl("get", "pods", "-n", "red", "-l", f"{JOB_SET_NAME}={name}")
+    listed = project.kubectl("get", "pods", "-n", "red", "-l", f"{JOB_SET_LABEL}={name}")
     for pod in listed["items"]:
         own = {key: value for key, value in pod["metadata"]["labels"].items() if key in known}
         counts[_shown(pod["spec"], own)] += 1
@@ -159,4 +160,4 @@ def test_the_controllers_make_what_planning_thinks(project: Project, count: int)
             for document in reversed(documents):
                 name = document["metadata"]["name"]
                 api.delete(f"{path}/{document['kind'].lower()}s/{name}")
-        until(lambda: not project.kubectl("get", "pods", "-n", "red", "-l", JOB_SET_NAME)["items"])
+        until(lambda: not project.kubectl("get", "pods", "-n", "red", "-l", JOB_SET_LABEL)["items"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.catalog.kueue import FRAMEWORKS
 from ml_foundations.component.data import yaml_file
+from ml_foundations.kinds.kind_files import kinds, queue_of
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.input.documents import read
 from ml_foundations.planning.verdict.program import judge_documents
@@ -65,6 +65,7 @@ LONGEST_SECONDS = 30
 QUIET_SECONDS = 2
 """Within them Kueue and the scheduler have tried again what waits."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/{}/workloads"
 OF_OTHERS = {"operator": "NotIn", "values": ["kube-system", "kueue-system"]}
 OF_TEAMS = {"matchExpressions": [{"key": NAMESPACE_NAME, **OF_OTHERS}]}
 SIDECAR = """
@@ -106,9 +107,9 @@ class Replica:
 
     def configure_kueue(self, text: str = "{}") -> None:
         """Run Kueue for all kinds, with more of its configuration."""
-        frameworks = dict.fromkeys(name for names in FRAMEWORKS.values() for name in names)
+        frameworks = {name for kind in kinds() for name in queue_of(kind).frameworks}
         config = yaml_file("tenancy", "kueue_config.yaml") | {
-            "integrations": {"frameworks": list(frameworks)}
+            "integrations": {"frameworks": sorted(frameworks)}
         }
         config |= {"managedJobsNamespaceSelector": OF_TEAMS, **yaml.safe_load(text)}
         values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config)}}
@@ -148,7 +149,7 @@ class Replica:
     def reasons(self) -> str:
         """Return what Kueue, the scheduler, controllers and the API server report about what does not run."""
         waiting = [
-            *self._listed("/apis/kueue.x-k8s.io/v1beta2/{}/workloads"),
+            *self._listed(WORKLOADS),
             *self._listed("/api/v1/{}/pods"),
         ]
         status = [each.get("status", {}) for each in waiting]
@@ -168,6 +169,8 @@ class Replica:
         for document in reversed(self.created):
             delete(self.client, document)
         until(lambda: not self._listed("/api/v1/{}/pods"))
+        # The garbage collector deletes the Workloads of what is gone, and the next test sees them.
+        until(lambda: not self._listed(WORKLOADS))
         for name in {_namespace(each) for each in self.created}:
             self.api.delete(f"/api/v1/namespaces/{name}/events")
         self.created.clear()

@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 import yaml
+from ml_foundations.kinds import kind_files
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.input.field_catalog import SCHEMA
-from ml_foundations.planning.model import kind_files
 
 from tests.reliability import odd
 from tests.support.checkout import CHECKOUT
@@ -74,9 +74,10 @@ def resources() -> list[tuple[str, Tree]]:
 
 @cache
 def descriptions() -> list[Tree]:
-    """The descriptions of kinds of this package, each with an object of its kind, as a user's."""
-    folder = Path(kind_files.__file__).with_name("kinds")
-    return [_loaded(path.read_text())[0] for path in sorted(folder.iterdir())]
+    """The descriptions of kinds of this package that a user may have, too."""
+    folder = Path(kind_files.__file__).parent
+    described = [_loaded(path.read_text())[0] for path in sorted(folder.glob("*.yaml"))]
+    return [kind for kind in described if kind.keys() & {"pods", "embeds"}]
 
 
 def stack(draw: Random) -> list[Tree]:

@@ -7,14 +7,12 @@ import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import grpc
 from kubernetes import utils
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
 from ml_foundations.rehearsal.access import Access, server_of
@@ -29,7 +27,7 @@ from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2_grpc
 
 from tests.support import vault
-from tests.support.attached import kubernetes_plugin
+from tests.support.attached import kubernetes_plugin, serve
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
 
@@ -43,11 +41,11 @@ def options(**more): return pulumi.ResourceOptions.merge(here, pulumi.ResourceOp
 """
 
 
-class _Program(LanguageServer):
-    """A program, and whether it is over."""
+class _Programs(LanguageServer):
+    """The program that an engine runs now, and whether it is over."""
 
-    def __init__(self, program: Callable[[], None]) -> None:
-        super().__init__(program)
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
         self.ended = Event()
         self.ended.set()
 
@@ -59,21 +57,27 @@ class _Program(LanguageServer):
             self.ended.set()
 
 
+@cache
+def _programs() -> tuple[_Programs, int]:
+    """Serve all programs of this process at one port."""
+    programs = _Programs()
+    return programs, serve(
+        lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(programs, server)
+    )
+
+
 @contextmanager
 def offered(program: Callable[[], None]) -> Iterator[list[str]]:
     """Offer a program to an engine that is given the options."""
-    server, runtime = grpc.server(ThreadPoolExecutor(max_workers=4)), _Program(program)
-    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(runtime, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
+    programs, port = _programs()
+    programs.program = program
     # What the program leaves behind is collected when it ends; all that was there before need not be gone through.
     gc.freeze()
     try:
         yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
     finally:
-        # Its engine may have ended before it: a server that is stopped then has crashed the process.
-        runtime.ended.wait(5)
-        server.stop(grace=None).wait(5)
+        # Its engine may have ended before it.
+        programs.ended.wait(5)
         gc.collect()
 
 

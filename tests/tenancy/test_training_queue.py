@@ -1,14 +1,15 @@
 """TrainingQueue: flavors, quotas and borrowing as Kueue wants them, and what is refused."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from ml_foundations.catalog import versions as _versions
 from ml_foundations.component.spec import check
+from ml_foundations.kinds.kind_files import package_kinds
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.tools import groups
-from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec
+from ml_foundations.tenancy.training_queue import QueuedKind, TrainingQueue, TrainingQueueSpec
 
 from tests.support.declaring import declared, inputs
 from tests.support.parts import values_of
@@ -364,3 +365,10 @@ def test_a_flavor_of_a_class_needs_no_model() -> None:
     assert made["metadata"]["name"] == "h100"
     assert made["spec"]["nodeLabels"] == {"cloud.google.com/compute-class": "any"}
     assert [item["value"] for item in made["spec"]["tolerations"]] == ["any"]
+
+
+def test_each_kind_that_kueue_queues_may_be_in_kinds() -> None:
+    """The finding on a workload in a queue says to add its kind."""
+    kinds = package_kinds().items()
+    queued = {name for name, kind in kinds if kind.queue and kind.queue.frameworks}
+    assert queued == set(get_args(QueuedKind))

@@ -48,10 +48,21 @@ def test_without_an_api_key_nothing_is_made_for_it() -> None:
     assert not {"api-key", "api-key-secret"} & children().keys()
 
 
+def test_its_model_is_an_annotation() -> None:
+    server = deployment(model="models/mine", annotations={"team": "a"})
+    annotations = server["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"ml-foundations/model": "models/mine", "team": "a"}
+    groups = manifest_of(spec(model="models/mine", nodes=2, launcher="none"), "LeaderWorkerSet")
+    for role in ("leaderTemplate", "workerTemplate"):
+        metadata = groups["spec"]["leaderWorkerTemplate"][role]["metadata"]
+        assert metadata["annotations"]["ml-foundations/model"] == "models/mine"
+
+
 WRONG: list[Refused] = [
     refused(
         "\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30", grace_seconds=45
     ),
+    refused("model:", model="/models/mine"),
     refused("grace_seconds: is 60, and a pod needs 615", drain_seconds=600),
     refused(
         "progress_seconds: is 600, but the model may load for 601 s",

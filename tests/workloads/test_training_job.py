@@ -52,6 +52,18 @@ def declared_job(**more: Any) -> Any:
     return declared(lambda: TrainingJob("x", args))["x-job"]
 
 
+def test_what_it_trains_is_in_annotations() -> None:
+    trained = declared_job(
+        model="Qwen/Qwen3-8B", method="lora", sharding="zero2", annotations={"team": "a"}
+    )
+    assert inputs(trained)["spec"]["template"]["metadata"]["annotations"] == {
+        "ml-foundations/model": "Qwen/Qwen3-8B",
+        "ml-foundations/training-method": "lora",
+        "ml-foundations/training-sharding": "zero2",
+        "team": "a",
+    }
+
+
 def test_a_suspended_job_is_left_to_its_controller() -> None:
     suspended = declared_job(overrides={"Job": {"spec": {"suspend": True}}})
     assert inputs(suspended)["spec"]["suspend"] is True

@@ -57,6 +57,9 @@ WRONG: dict[Spec, list[Refused]] = {
             topology_slices=LAYERS,
         ),
         refused("\n  gpus: is 0, but there is a gpu_claim", gpu_claim={}),
+        refused("\n  method: needs model; set model, or leave it out", method="full"),
+        refused("\n  sharding: needs method; set method, or leave it out", sharding="zero3"),
+        refused("\n  model:", model="/models/mine"),
         refused(
             "1 invalid argument:",
             "\n  gpus: is 0, but there is a gpu_claim",

@@ -123,6 +123,10 @@ def _plain(text: str) -> str:
     return re.sub(r'"[^"]*"|\b\d+\b|x{9,}', "_", text)
 
 
+LOST = re.compile(r"failed to call webhook: .*(EOF|connection reset by peer|connection refused)")
+"""The API server's words if a webhook has just closed the connection, which is no answer about an object."""
+
+
 class Server:
     """The API server of a control plane."""
 
@@ -146,13 +150,15 @@ class Server:
             try:
                 async with self._session.post(path + query, data=json.dumps(document)) as response:
                     words = await response.text()
+                    if response.status == 500 and LOST.search(words):
+                        continue
                     if response.status == 409 and json.loads(words)["reason"] == "AlreadyExists":
                         return None, ""  # a deployment would change it
                     assert response.status in (201, 400, 403, 404, 409, 413, 422, 500), words
                     return (json.loads(words), "") if response.status == 201 else (None, words)
             except aiohttp.ServerDisconnectedError:
                 continue  # a connection that the server has just closed, or a panic over this object
-        return None, json.dumps({"message": "the API server panics"})
+        return None, json.dumps({"message": "the API server or a webhook panics"})
 
     async def has(self, path: str) -> bool:
         """Whether an object is there."""
