@@ -48,7 +48,7 @@ ALLOWED = {
     "components/ml_foundations/kubernetes/reading.py._read_errors": (
         "PyYAML's errors quote the file in their text, and a ValueError has only its text"
     ),
-    f"{_PLANNING}/model/kind_files.py._explained": _PYDANTIC,
+    "components/ml_foundations/kinds/kind_files.py._explained": _PYDANTIC,
     f"{_PLANNING}/unexpected.py.described": "the text of any exception, cut to one line",
     f"{_PLANNING}/rules/compute_classes.py._class_findings": (
         "the reason of a condition is a code of GKE, such as NodePoolNotExist"
