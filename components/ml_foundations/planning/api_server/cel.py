@@ -48,6 +48,10 @@ class Expression:
     unknown: frozenset[str]
 
 
+_CODE_POINTS = 100_000
+"""The longest expression that cel-go parses (parser/options.go, v0.26)."""
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
     """Return a text as an expression of CEL.
@@ -55,6 +59,8 @@ def parse(text: str) -> Expression:
     Raises:
         CelError: The text is not an expression of CEL.
     """
+    if len(text) > _CODE_POINTS:
+        raise CelError(f"{len(text):,} characters instead of at most {_CODE_POINTS:,}")
     parser = _Parser([*_tokens(text)])
     try:
         type_ = parser.expression()
