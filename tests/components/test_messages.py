@@ -92,6 +92,13 @@ def test_the_nearest_names_are_those_that_people_mean(
     assert nearest_names(name, spec_of(component).model_fields) == near
 
 
+def test_a_hostile_name_has_its_nearest_names_at_once() -> None:
+    assert nearest_names("a: b\n" * 100_000, ["model"]) == []
+    assert nearest_names("model", ["a: b\n" * 100_000]) == []
+    # There are more ways to abbreviate these words than anybody can try.
+    assert nearest_names("a" * 100, ["aaa-" * 60]) == ["aaa-" * 60]
+
+
 def test_unknown_arguments_get_three_names_and_a_page() -> None:
     text = message(
         "TrainingJob",

@@ -9,16 +9,21 @@ from ml_foundations.kubernetes.words import alternatives, names
 _MOST = 3
 _SIMILAR = 0.6
 """The least similarity of a name that is worth showing, from 0 to 1."""
+_LONGEST = 253
+"""The most characters of a name of Kubernetes: longer texts are no misspelled names."""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return at most three known names that are similar to a name, the most similar first.
 
     Capitals, underscores and dashes do not count: for sharedMemory, only shared_memory is returned.
-    Common words and abbreviations count: gpus is similar to gpu_count, and shared_memory to
-    shm_size.
+    Common words and abbreviations count: gpus is similar to gpu_count, and shm_size to
+    shared_memory.
     """
-    scores = {candidate: _similarity(name, candidate) for candidate in known}
+    if len(name) > _LONGEST:
+        return []
+    comparable = [candidate for candidate in known if len(candidate) <= _LONGEST]
+    scores = {candidate: _similarity(name, candidate) for candidate in comparable}
     similar = sorted(
         (-score, candidate) for candidate, score in scores.items() if score >= _SIMILAR
     )
@@ -67,10 +72,15 @@ def _has_word(words: Sequence[str], word: str) -> bool:
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
     """Return whether letters are the initials of the first words: shm of shared memory."""
-    if not short or not words:
-        return not short
-    lengths = range(1, len(short) + 1)
-    return any(
-        words[0].startswith(short[:length]) and _abbreviates(short[length:], words[1:])
-        for length in lengths
-    )
+    ends = {0}  # where the letters of the words so far may end
+    for word in words:
+        lengths = range(1, len(word) + 1)
+        ends = {
+            end + length
+            for end in ends
+            for length in lengths
+            if short.startswith(word[:length], end)
+        }
+        if len(short) in ends:
+            return True
+    return False
