@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from ml_foundations.kubernetes.quantities import format_quantity, parse_quantity
+from ml_foundations.kubernetes.quantities import format_quantity, milli, parse_quantity, readable
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,18 @@ def test_refuse(text: str) -> None:
 @pytest.mark.parametrize("text", ["0", "1", "3Gi", "1500m", "1025", "5Ki", "250m"])
 def test_format_says_what_was_parsed(text: str) -> None:
     assert format_quantity(parse_quantity(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("1024", "1024"),
+        ("8Ki", "8192"),
+        ("16Ki", "16Ki"),
+        ("1500m", "1500m"),
+        ("-2Ki", "-2048"),
+        ("1885335478Ki", "1798Gi"),
+    ],
+)
+def test_people_read_small_amounts_as_numbers(given: str, shown: str) -> None:
+    assert readable(milli(given)) == shown

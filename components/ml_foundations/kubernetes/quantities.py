@@ -105,7 +105,9 @@ def format_milli(value: int) -> str:
 
 
 def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
-    """Return an amount in thousandths for people: 1798Gi, not 1885335478Ki."""
+    """Return an amount in thousandths for people: 1798Gi, not 1885335478Ki, and 1024, not 1Ki."""
+    if value % WHOLE == 0 and abs(value) < 10 * WHOLE * 1024:
+        return str(value // WHOLE)
     exact = format_milli(value)
     if len(exact) <= _LONGEST or value % WHOLE:
         return exact

@@ -31,7 +31,8 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
             return
     nodes = [node for node in cluster.declared if selector.items() <= node.labels.items()]
     # An AdmissionCheck asks for nodes, here or in another cluster, whatever the quota.
-    queues = [queue for queue in cluster.by_kind["ClusterQueue"] if not _has_checks(queue)]
+    queues = cluster.by_kind["ClusterQueue"]
+    queues = [queue for queue in queues if not cluster.queues.checks_of(queue)]
     promised = total(_nominal_quotas(queue, name_of(flavor)) for queue in queues)
     offered = total(times(node.allocatable, node.count) for node in nodes)
     holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
@@ -44,11 +45,6 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
             message = f"{promise}, and no node of this flavor has any"
             remedy = f"Declare nodes of the flavor that have {name}, or lower {_FIELD} to 0."
             yield Refusal("queue-capacity", "spec", message, remedy, object=about)
-
-
-def _has_checks(queue: Manifest) -> bool:
-    spec = section(queue, "spec")
-    return bool(spec.get("admissionChecks") or spec.get("admissionChecksStrategy"))
 
 
 def _more_than_quotas(cluster: Cluster, queue: Manifest) -> Iterator[Refusal]:

@@ -96,7 +96,7 @@ class Queues:
         """
         queue = self.cluster_queue(namespace, name) if name else None
         reasons: list[Refusal] = []
-        for check in self._checks_of(queue or {}, spec):
+        for check in self.checks_of(queue or {}, spec):
             reason = self._not_requested(check, spec)
             if reason is None:
                 return None
@@ -108,7 +108,7 @@ class Queues:
         no_request = Refusal("queued-nodes", "tolerations", message, remedy, is_certain)
         return min(reasons, key=lambda reason: reason.certain, default=no_request)
 
-    def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> list[str]:
+    def checks_of(self, queue: Manifest, template: Manifest | None = None) -> list[str]:
         """Return the AdmissionChecks of a ClusterQueue.
 
         With a template, return only those for flavors that accept its pods.
@@ -153,7 +153,7 @@ class Queues:
         """Yield refusals for undeclared objects without which a ClusterQueue admits nothing."""
         flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
         missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
-        for name in self._checks_of(queue):
+        for name in self.checks_of(queue):
             check = section(self._checks.get(name, {}), "spec")
             if check.get("controllerName") != _REQUESTER:
                 missing.append(f"AdmissionCheck {name} of {_REQUESTER}")
