@@ -75,7 +75,10 @@ REFUSED = {
     "a public endpoint for nobody": refused(
         "authorized_networks", "refuses every address", endpoint="public"
     ),
-    "a zone elsewhere": refused("node_zones", "us-central1", node_zones=["us-east1-b"]),
+    "a zone elsewhere": refused(
+        "node_zones", "and location is us-central1", node_zones=["us-east1-b"]
+    ),
+    "no zone": refused("node_zones", "such as us-central1-a", node_zones=["us-central1"]),
     "a key that is none": refused("secrets_key", "keyRings/RING", secrets_key="my-key"),
     "a key elsewhere": refused(
         "secrets_key", "region", secrets_key=KEY.replace("central1", "east1")

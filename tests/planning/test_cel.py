@@ -36,7 +36,19 @@ def test_type(text: str, type_: Type) -> None:
     "text",
     [
         *("", "a b", "(a b)", "[a b]", "a &", "a & b", "a = b", "object.", "(a", "a)", "1.2.3"),
-        *("!" * 100_000 + "a", "1a", "in a", "f(1,)", "a ? b", "`a`", "é", "'a", "{'a'}", "Object{1: 2}", "++a"),
+        *(
+            "!" * 100_000 + "a",
+            "1a",
+            "in a",
+            "f(1,)",
+            "a ? b",
+            "`a`",
+            "é",
+            "'a",
+            "{'a'}",
+            "Object{1: 2}",
+            "++a",
+        ),
     ],
 )
 def test_what_is_no_expression_is_an_error(text: str) -> None:

@@ -13,3 +13,12 @@ def is_zone(location: str) -> bool:
 def region_of(location: str) -> str:
     """Return the region that a location is or belongs to."""
     return location.rpartition("-")[0] if is_zone(location) else location
+
+
+def zone_fault(zone: str, region: str) -> str:
+    """Return why nodes of a cluster in a region cannot be in a zone; nothing if they can."""
+    if not is_zone(zone):
+        return f"{zone} is not a zone; set one such as {region}-a"
+    if region_of(zone) != region:
+        return f"{zone} is in {region_of(zone)}, and location is {region}; correct one"
+    return ""

@@ -18,6 +18,7 @@ from ml_foundations.catalog.gke_kinds import (
     CSI_ADDONS,
     begins_before,
 )
+from ml_foundations.catalog.locations import zone_fault
 from ml_foundations.component.base import Child, OptionalChild
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.data import yaml_file
@@ -163,8 +164,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 reason = f"is {version}, and {needs}; raise it, or leave it out"
                 yield "kubernetes_version", reason
         for zone in self.node_zones or []:
-            if zone.rpartition("-")[0] != self.location:
-                yield "node_zones", f"{zone} is not in {self.location}"
+            if fault := zone_fault(zone, self.location):
+                yield "node_zones", fault
         if isinstance(self.secrets_key, str):
             key = _KEY.fullmatch(self.secrets_key)
             if key is None or key["location"] not in (self.location, "global"):

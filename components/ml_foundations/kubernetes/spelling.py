@@ -10,7 +10,7 @@ _MOST = 3
 _SIMILAR = 0.6
 """The least similarity of a name that is worth showing, from 0 to 1."""
 _LONGEST = 253
-"""The most characters of a name of Kubernetes: longer texts are no misspelled names."""
+"""The most characters of a name of Kubernetes: a longer text is not a misspelled name."""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:

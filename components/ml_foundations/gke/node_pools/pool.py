@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
+from ml_foundations.catalog.locations import zone_fault
 from ml_foundations.catalog.pools import NODE_POOL, TAINT_EFFECTS
 from ml_foundations.component.children import ChildResource, cloud_child
 from ml_foundations.component.objects import ObjectArgument
@@ -178,8 +179,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         yield from super().errors()
         machine = self.shape
         for zone in self.zones or []:
-            if zone.rpartition("-")[0] != self.location:
-                yield "zones", f"{zone} is not in {self.location}, the cluster's region"
+            if fault := zone_fault(zone, self.location):
+                yield "zones", fault
         fitting = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
         if self.disk_type not in (None, *fitting):
             fix = f"set {' or '.join(fitting)}"
