@@ -137,6 +137,7 @@ def test_the_outline_knows_the_accepted_rules(tmp_path: Path) -> None:
     assert "error" not in outline(accepted)
     expected = "the stack is undetermined, except for 1 accepted finding"
     assert expected in outline(accepted), "its nodes are not declared"
+    assert "\n  not known  Pod team/pod: " in outline(accepted)
     assert not (tmp_path / ".rehearsal").exists()
     main.write_text(PROGRAM.replace("with Proof({ACCEPTED}):", "if True:").format())
     lines = outline(dry_run(Rehearsal.of("dev", tmp_path))).splitlines()

@@ -1,10 +1,14 @@
 """What a stack will be, before it runs: nodes, workloads, verdict and cost by its dry run."""
 
+from itertools import chain
+
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import names
-from ml_foundations.planning.rules.findings import Severity
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.rules.findings import Finding, Severity
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.report import answer, sentence
+from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.engine.dry_run import DryRun
 
 
@@ -26,4 +30,14 @@ def outline(program: DryRun) -> str:
         "proof": "" if verdicts.is_empty else verdict[0].lower() + verdict[1:].rstrip("."),
     }
     text = [f"  {name:<9}  {line}" for name, line in lines.items() if line]
-    return printable.lines([*text, *(f"  error      {sentence(item)}" for item in refused)])
+    text += [f"  error      {sentence(item)}" for item in refused]
+    if verdicts.stack is Verdict.UNDETERMINED:
+        text += [f"  not known  {sentence(item)}" for item in _doubts(verdicts)]
+    return printable.lines(dict.fromkeys(text))
+
+
+def _doubts(verdicts: Verdicts) -> list[Finding]:
+    """Return why a stack is undetermined: its workloads, or else what concerns all of them."""
+    of_workloads = chain.from_iterable(item.reasons for item in verdicts.workloads)
+    reasons = [*of_workloads] or verdicts.of_stack
+    return [finding for finding in reasons if finding.severity is Severity.WARNING]
