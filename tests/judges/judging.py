@@ -134,7 +134,7 @@ def install(rehearsal: Rehearsal) -> None:
     api = Api(Access(rehearsal.kubeconfig))
     kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for module in (definitions.POOLS, definitions.GATEWAYS):
-        for file in definitions.files(module, download=False):
+        for file in definitions.files(module):
             api.create(kinds, yaml.load(file.read_text(), yaml.CSafeLoader))
     for controller in controllers.CONTROLLERS:
         controllers.start(rehearsal, toolchain.ensure(), controller, {})

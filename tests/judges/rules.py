@@ -64,11 +64,11 @@ class Rule:
 def rules() -> Iterator[Rule]:
     """The rules of all sources."""
     for module, files in SOURCES:
-        for path in sorted(definitions.folder(module, download=False).glob(files)):
+        for path in sorted(definitions.folder(module).glob(files)):
             if not path.name.endswith("_test.go"):
                 yield from _rules(path, module.rpartition("/")[2])
     for module in definitions.FOLDERS:
-        for path in definitions.files(module, download=False):
+        for path in definitions.files(module):
             yield from _of_definition(yaml.load(path.read_text(), yaml.CSafeLoader)["spec"])
 
 
