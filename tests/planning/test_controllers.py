@@ -224,6 +224,7 @@ OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("HTTPRoute", {PATH: "/a/.."}, "must not end with '/..'"),
     ("HTTPRoute", {"spec.rules.0.matches.0.path.type": "Exact"}, "exactly one PathPrefix match"),
     ("HTTPRoute", {"spec.rules.0.timeouts.backendRequest": "61s"}, "backendRequest timeout cannot be longer"),
+    ("HTTPRoute", {"spec.rules.0.filters": [{"type": "RequestRedirect", "requestRedirect": {"statusCode": 3}}]}, "one of 301, 302"),
     ("HTTPRoute", {"spec.rules": [{"matches": [{}] * 43}] * 3}, "must be less than 128"),
     ("HTTPRoute", {"spec.parentRefs": [{"name": "g"}, {"name": "g", "namespace": ""}]}, "must be"),
     ("HTTPRoute", {"spec.parentRefs": [{"name": "g"}, {"name": "g", "sectionName": "a"}]}, "sectionName must be specified"),

@@ -58,7 +58,7 @@ _FORMATS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 """The test of each format, and the type of the values that have it."""
 _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
-    "enum": (str, "be one of {}", lambda value, values: value in values),
+    "enum": ((*_NUMBERS, str), "be one of {}", lambda value, values: value in values),
     "minLength": (str, "have at least {} characters", lambda value, least: len(value) >= least),
     "maxLength": (str, "have at most {} characters", lambda value, most: len(value) <= most),
     "pattern": (str, "be {}", lambda value, pattern: expressions.pattern(pattern).search(value)),
