@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.input.documents import read
+from ml_foundations.planning.input.documents import UnreadableError, read
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.factories import node
 
 _CASES = Path(__file__).with_name("public")
 _CLUSTERS = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
@@ -236,3 +238,29 @@ def test_a_patched_runtime_whose_volumes_are_not_known_is_judged() -> None:
 def test_a_train_job_without_a_name_is_judged() -> None:
     verdicts = _judged_with("train-job-patched", "TrainJob", "metadata.name", None)
     assert verdicts.stack is Verdict.CANNOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("policy", "verdict", "words"),
+    [
+        # Its webhook refuses the value while an alpha gate is off.
+        ({"restartStrategy": "InPlaceRestart"}, "undetermined", "in some clusters it must be one"),
+        ({"rules": [{"name": "r", "action": "RestartJob"}]}, "cannot-fit", "must be one of"),
+        ({"rules": [{"name": "r", "action": 3}]}, "unreadable", "must be a string"),
+    ],
+)
+def test_a_value_that_a_version_of_a_custom_kind_lacks_is_judged(
+    policy: Any, verdict: str, words: str
+) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    jobs = [{"name": "w", "template": {"spec": {"template": template}}}]
+    spec = {"failurePolicy": policy, "replicatedJobs": jobs}
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
+    text = yaml.safe_dump({**job_set, "metadata": {"name": "a"}})
+    if verdict == "unreadable":
+        with pytest.raises(UnreadableError, match=words):
+            read(text, "a")
+        return
+    (judged,) = judge_documents([node("n"), *read(text, "a")]).workloads
+    assert judged.verdict == verdict
+    assert any(words in reason.message for reason in judged.reasons)

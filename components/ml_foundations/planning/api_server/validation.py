@@ -62,7 +62,8 @@ def refusals(workload: Workload) -> list[Refusal]:
         return []  # the API server has stored it
     if workload.kind not in workload_kinds():
         return []  # its controller may complete its templates
-    problems = _certain(of_object(workload.kind).violations(_with_queue(workload)))
+    violations = of_object(workload.kind).violations(_with_queue(workload))
+    problems = _certain(violations)
     if workload.kind == workload.manifest["kind"]:
         problems += _certain(_of_controllers(workload.manifest))
     in_templates: list[tuple[str, str]] = []
@@ -88,7 +89,7 @@ def refusals(workload: Workload) -> list[Refusal]:
     refused += [
         invalid(written_path(path, written), fault) for path, fault in dict.fromkeys(problems)
     ]
-    return refused
+    return [*refused, *_perhaps_refused(violations)]
 
 
 def _with_queue(workload: Workload) -> Manifest:
@@ -174,6 +175,16 @@ def _certain(violations: Iterable[Note]) -> list[tuple[str, str]]:
     return [(note.path, note.reason) for note in violations if note.is_error]
 
 
+def _perhaps_refused(violations: Iterable[Note]) -> Iterator[Refusal]:
+    """Yield the doubts about fields that the API server may refuse."""
+    for note in violations:
+        if not note.is_error and note.reason is not Gap.NOT_YET:
+            accepts = f"whether the API server accepts its {note.path} is not known"
+            message = f"{accepts}: in some clusters it {note.reason}"
+            remedy = f"Leave {note.path} out, or check it by a rehearsal."
+            yield beyond_planning(note.path, message, remedy, only_refuses=True)
+
+
 def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     """Return invalid fields of objects that are not workloads and that are not stored yet."""
     refused: list[Refusal] = []
@@ -202,11 +213,8 @@ def _refusals_of_object(document: Manifest, about: str) -> Iterator[Refusal]:
         problems = dict.fromkeys(_WITHIN[kind](document))
     for path, problem in problems:
         yield invalid(path, problem, about)
-    for note in violations:
-        if not note.is_error and note.reason is not Gap.NOT_YET:
-            message = f"whether the API server accepts its {note.path} is not known"
-            remedy = f"Leave {note.path} out, or check it by a rehearsal."
-            yield beyond_planning(note.path, message, remedy)._replace(object=about)
+    for refusal in _perhaps_refused(violations):
+        yield refusal._replace(object=about)
     for note in notes:
         if not note.is_error:
             yield as_refusal(note, about)
