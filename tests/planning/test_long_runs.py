@@ -98,6 +98,7 @@ def test_a_training_that_may_be_interrupted_keeps_its_work(
     told = found(*documents).get("lost-work")
     assert (told.message if told else "").startswith(why)
     assert bool(told) == bool(why)
+    assert told is None or "annotate it with ml-foundations/checkpoint-seconds" in told.remedy
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,24 @@ def test_the_configured_server_must_accept_the_caller(url: str, is_reported: boo
     assert found == [f"Deployment research/train: {closed}"] * is_reported
 
 
+@pytest.mark.parametrize(
+    ("objects", "remedy"),
+    [
+        (
+            server(ADMITS) + caller(),
+            "Add an egress rule for namespace serving in research (egress_namespaces of a TeamNamespace).",
+        ),
+        (
+            server() + caller(TO_SERVING, url="http://chat.serving"),
+            "Add an ingress rule for namespace research (callers of chat).",
+        ),
+    ],
+)
+def test_remedies_name_rules_before_arguments(objects: list[Manifest], remedy: str) -> None:
+    findings = judge_documents(objects).findings
+    assert remedy in [each.remedy for each in findings if each.rule == "network-policy"]
+
+
 def test_open_namespaces_need_nothing() -> None:
     opened = [namespace("research"), workload("train", "research", {"app": "train"})]
     assert messages([*opened, *server(ADMITS)]) == []

@@ -860,7 +860,7 @@ def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
     wanted = template(containers=[container(gpu=1)], affinity=node_affinity(product))
     gpus = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
     stack = [cluster(), pool("g2-standard-8", **gpus), resource(job("train", 1, wanted))]
-    words = "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label)"
+    words = "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label of our workloads)"
     assert words in as_text(judge_program(stack))
 
 

@@ -909,7 +909,7 @@ def test_training_without_the_gpu_networks_reports_the_cost() -> None:
         "its 2 pods of 8 GPUs talk to each other over one network interface of a3-highgpu-8g: at most 200 of 1000 Gbps"
     )
     assert "up to 5 times as long" in warning.remedy
-    assert "Set gpu_network: auto of the pool" in warning.remedy
+    assert "in networking.gke.io/interfaces (gpu_network: auto" in warning.remedy
     for quiet in (training_together(1), training_together(2, gpus=4)):
         assert "gpu-network" not in found(quiet)
 

@@ -52,7 +52,7 @@ def network_policies(stack: Stack) -> Iterator[Finding]:
             caller = call.caller
             closed = f"the network policies of {caller} let none out to it"
             message = f"it lets pods of {caller} in, and {closed}"
-            remedy = f"{_let_out(call.namespace, caller)}, or remove it from callers."
+            remedy = f"{_let_out(call.namespace, caller)}, or remove the rule (callers)."
             yield _warning(about, "spec.ingress", message, remedy)
     google_accounts: set[tuple[str, str]] = set()
     for account in stack.of_kind("ServiceAccount"):
@@ -82,7 +82,8 @@ def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
 
 
 def _let_out(namespace: str, caller: str) -> str:
-    return f"Add {namespace} to egress_namespaces of the namespace {caller}"
+    rule = f"Add an egress rule for namespace {namespace} in {caller}"
+    return f"{rule} (egress_namespaces of a TeamNamespace)"
 
 
 def _separated(network: Network) -> Iterator[Finding]:
@@ -129,5 +130,5 @@ def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -
             yield _warning(pods.about, "env", f"{names}, and {closed}", remedy)
         elif not network.allows("ingress", server, pods, target):
             message = f"{names}, whose network policies do not let it in"
-            remedy = f"Add {pods.namespace} to callers of {name}."
+            remedy = f"Add an ingress rule for namespace {pods.namespace} (callers of {name})."
             yield _warning(pods.about, "env", message, remedy)

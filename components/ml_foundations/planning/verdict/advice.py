@@ -125,7 +125,8 @@ def _slow_networks(candidates: Iterable[_Candidates]) -> Iterator[Refusal]:
             pods = f"its {pod_set.count} pods of {requested} GPUs talk to each other"
             limit = f"at most {one} of {all_} Gbps"
             message = f"{pods} over one network interface of {machine.name}: {limit}"
-            networks = "Set gpu_network: auto of the pool, and pool or gpu_fabric of the training"
+            ours = "gpu_network: auto of our pools, and pool or gpu_fabric of our trainings, do"
+            networks = f"Name the networks of the pool in {labels.GKE_INTERFACES} ({ours})"
             slow = f"expect exchanges between nodes to take up to {all_ // one} times as long"
             yield Refusal("gpu-network", path, message, f"{networks}, or {slow}.")
 

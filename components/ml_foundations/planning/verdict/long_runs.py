@@ -108,7 +108,8 @@ def _lost_work(
         return
     message = f"{why}, and its pods write to no volume that stays: it then starts at its first step"
     volume = "Mount a volume or a bucket for checkpoints"
-    remedy = f"{volume}, or set checkpointSeconds if the program keeps them elsewhere."
+    annotate = f"annotate it with {labels.CHECKPOINT_SECONDS} (checkpointSeconds of our trainings)"
+    remedy = f"{volume}, or {annotate} if the program keeps them elsewhere."
     yield Refusal("lost-work", f"{pod_set.path}.volumes", message, remedy)
 
 

@@ -174,7 +174,7 @@ def _ways(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> d
     affinity = f"correct {pod_set.written_path('affinity.nodeAffinity')}"
     if any(refusal.cause is Cause.NO_GPU_PRODUCT for refusal in refused):
         operator = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
-        affinity += f" ({operator}; else set accelerator_label)"
+        affinity += f" ({operator}; else set accelerator_label of our workloads)"
     ways = {
         "taint": f"tolerate {taints}",
         "node-selector": f"correct {listed(selectors)} ({'; '.join(values)})",
