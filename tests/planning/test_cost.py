@@ -334,6 +334,13 @@ def test_pods_that_run_in_turns_are_not_counted_at_once() -> None:
     assert verdicts.cost.pools[0].per_hour_max == Decimal("88.49")
 
 
+def test_gpus_of_pods_that_nodes_keep_waiting_are_not_counted_at_once() -> None:
+    apart = template(containers=[container(gpu=1)], affinity=anti_affinity())
+    (told,) = judge([gpu_pool("h100", H100, 8, "4"), job("one", 6, apart)]).workloads
+    assert [each.message[:18] for each in told.warnings] == ["4 of 6 pods run at"]
+    assert told.gpus == GpuCost(4, Decimal("44.245"))
+
+
 def gpus_at_once(*documents: Manifest) -> dict[str, int]:
     """The GPUs of each team, with 12 nodes of eight H100 GPUs."""
     h100 = gpu_pool("h100", H100, 8, "12") | {"spec": {}}

@@ -38,9 +38,9 @@ from ml_foundations.planning.model.decisions import (
     AdmittedPodSet,
     AdmittedWorkload,
     GrowthStops,
+    InTurns,
     Outcome,
     Verdict,
-    in_turns,
     needed_claims,
 )
 from ml_foundations.planning.model.equivalence import equivalence_key
@@ -457,7 +457,7 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
         pod_set, pod = covered[0]
         if most := quota.most_pods(pod, pod_set.count):
             limit = f"ResourceQuota {name_of(quota.manifest)} allows"
-            return outcome + Outcome.warned([in_turns(pod_set, most, limit)])
+            return outcome + Outcome.warned([InTurns(pod_set, most, most, limit)])
     # A Job with a pod that alone exceeds the quota never ends, so it cannot wait for its turn.
     one_fits = not any(quota.exceeded(pod.charge) for _, pod in covered)
     may_wait = workload.may_start_in_parts and one_fits

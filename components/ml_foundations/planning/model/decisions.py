@@ -5,10 +5,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
-from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
-from ml_foundations.kubernetes.words import as_remedy, verb
 from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning
@@ -62,12 +60,15 @@ class GrowthStops:
     """Whether each replica is a group of pods, and ``pod_set`` a part of it."""
 
 
-def in_turns(pod_set: PodSet, most: int, limit: str) -> Refusal:
-    """Return that only some pods of a Job run at a time, for a limit like "the nodes allow"."""
-    run = verb(most, "runs", "run")
-    message = f"{most} of {pod_set.count} pods {run} at a time: {limit} no more"
-    how = as_remedy(lowered(pod_set.counts, most), f"make room for {pod_set.count}")
-    return Refusal("runs-in-turns", pod_set.count_path, message, how)
+@dataclass(frozen=True)
+class InTurns:
+    """Pods of a Job of which only some run at a time, for a limit like "the nodes allow"."""
+
+    pod_set: PodSet
+    least: int
+    """How many run at a time whatever the scheduler chooses."""
+    most: int
+    limit: str
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Competition:
     """The fields with the numbers of pods, if all are of one workload."""
 
 
-Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
+Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | Shortage | Competition
 """Why something does not fit, or perhaps not."""
 
 

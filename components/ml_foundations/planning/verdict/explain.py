@@ -6,10 +6,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.kubernetes.quantities import readable
-from ml_foundations.kubernetes.words import alternatives, listed, names, number, verb
+from ml_foundations.kubernetes.words import alternatives, as_remedy, listed, names, number, verb
 from ml_foundations.planning.model import decisions
 from ml_foundations.planning.model.decisions import QuotaExceeded, Reason, Verdict
 from ml_foundations.planning.model.declared import full_name
@@ -35,6 +36,8 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
             words = _quota_exceeded(reason)
         case decisions.GrowthStops():
             words = _growth_stops(reason)
+        case decisions.InTurns():
+            words = _in_turns(reason)
         case decisions.Competition():
             words = _competition(reason, verdict)
         case decisions.Shortage():
@@ -119,6 +122,14 @@ def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
     message = f"{replicas} do not fit: the nodes take {most}"
     remedy = f"Make room for {count - limit} more, or {smaller}."
     return Refusal(reason.rule, reason.pod_set.count_path, message, remedy)
+
+
+def _in_turns(reason: decisions.InTurns) -> Refusal:
+    pod_set = reason.pod_set
+    run = verb(reason.least, "runs", "run")
+    message = f"{reason.least} of {pod_set.count} pods {run} at a time: {reason.limit} no more"
+    how = as_remedy(lowered(pod_set.counts, reason.least), f"make room for {pod_set.count}")
+    return Refusal("runs-in-turns", pod_set.count_path, message, how)
 
 
 def node_refuses(

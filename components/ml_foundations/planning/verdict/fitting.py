@@ -25,10 +25,10 @@ from ml_foundations.planning.model.decisions import (
     AdmittedWorkload,
     Competition,
     GrowthStops,
+    InTurns,
     Outcome,
     Shortage,
     Verdict,
-    in_turns,
 )
 from ml_foundations.planning.model.declared import written_kind
 from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass, total_room
@@ -201,7 +201,8 @@ class Fitting:
             return self._judge_shortage(admitted, pods, bounds, needed)
         outcome = Outcome.of(Verdict.FITS)
         if bounds.least < pod_set.count:
-            outcome += Outcome.warned([in_turns(pod_set, bounds.least, "the nodes allow")])
+            few = InTurns(pod_set, bounds.least, bounds.most, "the nodes allow")
+            outcome += Outcome.warned([few])
             if workload.deadline is not None:
                 late = MAY_WAIT_TOO_LONG._replace(path="activeDeadlineSeconds")
                 outcome += Outcome.of(Verdict.UNDETERMINED, late)

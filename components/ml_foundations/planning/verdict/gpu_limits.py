@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import WHOLE
+from ml_foundations.planning.model.decisions import InTurns
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.resources import gpus
 
@@ -60,6 +61,9 @@ def _alone(
     queue_usage = () if admitted.unknowns else admitted.queue_usage
     for index, (pod_set, pod) in enumerate(admitted.pod_sets):
         count = pod_set.count
+        for warning in admitted.outcome.warnings:
+            if isinstance(warning, InTurns) and warning.pod_set.path == pod_set.path:
+                count = min(count, warning.most)
         limits = dict[Hashable, int]()
         for quota in quotas.get(workload.namespace, ()):
             if not quota.covers(pod):
