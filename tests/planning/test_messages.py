@@ -36,6 +36,7 @@ OVERHEAD = {"podFixed": {"cpu": "1"}}
 SANDBOX = cluster_wide(
     "node.k8s.io/v1", "RuntimeClass", "sandbox", handler="sandbox", overhead=OVERHEAD
 )
+SIDECAR = container(cpu=2) | {"name": "proxy", "image": "i", "restartPolicy": "Always"}
 HUNGRY = using(gpu=8, cpu=4)
 DATA = mounted()
 OF_FAST = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
@@ -55,6 +56,10 @@ def line(finding: Finding) -> str:
 
 def line_with_path(finding: Finding) -> str:
     return f"{finding.rule} at {finding.path}: {finding.message}. | {finding.remedy}"
+
+
+def starting(cpu: int) -> Manifest:
+    return container(cpu=cpu) | {"name": "stage", "image": "i"}
 
 
 def train(pods: int, gpus: int, **spec: Any) -> Manifest:
@@ -144,6 +149,18 @@ def of_pods(name: str, replicas: int) -> Manifest:
             "resources at spec.template.spec.containers[0].resources.limits.cpu: each pod needs 6 cpu; "
             'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 are free, 2 short. | '
             "Request at most 3 cpu besides the overhead.",
+        ),
+        (
+            [web(initContainers=[SIDECAR, starting(3)], containers=[container(cpu=1)]), CPU],
+            "resources at spec.template.spec.initContainers[1].resources.limits.cpu: each pod needs 5 cpu; "
+            'the nearest, "cpu", does not take it: it needs 5 cpu, and 4 are free, 1 short. | '
+            "Request at most 4 cpu together in proxy and stage.",
+        ),
+        (
+            [web(initContainers=[starting(5)], containers=[container(cpu=1)]), CPU],
+            "resources at spec.template.spec.initContainers[0].resources.limits.cpu: each pod needs 5 cpu; "
+            'the nearest, "cpu", does not take it: it needs 5 cpu, and 4 are free, 1 short. | '
+            "Request at most 4 cpu in stage.",
         ),
         (
             [web()],

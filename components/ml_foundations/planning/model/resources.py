@@ -1,6 +1,7 @@
 """Requests and limits of pods, summed over their containers as Kubernetes does, in thousandths."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Literal
 
 from ml_foundations.kubernetes.labels import DEVICES_OF_CLASS, GPU_RESOURCE
@@ -64,6 +65,29 @@ def of_containers(spec: Manifest, field: Field) -> Amounts:
         else:
             peak = maximum(peak, total((sidecars, amounts)))
     return maximum(total((sums, sidecars)), peak)
+
+
+def requesting(spec: Manifest, resource: str) -> list[str]:
+    """Return the containers that run together when a pod requests most of a resource.
+
+    The list is empty if a single container requests it, or the pod as a whole.
+    """
+    if "resources" in spec:
+        return []
+    sidecars = list[Manifest]()
+    together = [items(spec, "containers")]
+    for container in items(spec, "initContainers"):
+        together.append([*sidecars, container])
+        if container.get("restartPolicy") == "Always":
+            sidecars.append(container)
+    together[0] = [*together[0], *sidecars]
+
+    def amount(container: Manifest) -> int:
+        return of_container(container, "requests").get(resource, 0)
+
+    busiest = max(together, key=lambda containers: sum(map(amount, containers)))
+    alone = len([*filter(amount, chain.from_iterable(together))]) == 1
+    return [] if alone else [str(container.get("name")) for container in filter(amount, busiest)]
 
 
 def gpus(amounts: Amounts) -> int:

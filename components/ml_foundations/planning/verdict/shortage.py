@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Cause, Refusal
-from ml_foundations.planning.model.resources import PODS, is_extended, resource_name
+from ml_foundations.planning.model.resources import PODS, is_extended, requesting, resource_name
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
@@ -219,7 +219,10 @@ def _resource_ways(reason: Shortage, nearest: NodeGroup) -> list[str]:
             ways.append(f"lower count to {most} in {claim}")
         elif left > 0:
             besides = " besides the overhead" if overhead.get(resource) else ""
-            ways.append(f"request at most {most} {resource}{besides}")
+            sharing = requesting(reason.pod.spec, resource)
+            together = " together" if len(sharing) > 1 else ""
+            where = f"{together} in {names(sharing)}" if sharing else ""
+            ways.append(f"request at most {most} {resource}{besides}{where}")
         elif claim:
             claims.append(claim)
         elif nearest.node.allocatable.get(resource):
