@@ -29,6 +29,12 @@ READS = [{"secretRef": {"name": "hugging-fase"}}]
 SECRET = namespaced("v1", "Secret", "hugging-face")
 
 
+def stored_namespace(name: str) -> Manifest:
+    manifest = namespace(name)
+    manifest["metadata"]["uid"] = name
+    return manifest
+
+
 def kubernetes(*manifests: Manifest) -> list[Resource]:
     return [*map(resource, manifests)]
 
@@ -71,7 +77,7 @@ def test_a_namespace_with_a_typo_names_the_nearest() -> None:
     pods = in_namespace("teem", train(container={"envFrom": READS}))
     (found,) = [each for each in in_program(pods).findings if each.rule in ("reference", "secret")]
     missing = "namespace names the Namespace teem, which is not declared"
-    assert found.message == f"{missing}: did you mean team?"
+    assert found.message == f"{missing} (did you mean team?)"
     assert found.remedy == "Write team, or declare the Namespace teem."
 
 
@@ -114,11 +120,25 @@ def test_what_somebody_may_make_is_not_certain(maker: Manifest) -> None:
     assert verdicts.stack is Verdict.UNDETERMINED
 
 
-def test_manifests_that_show_namespaces_show_all() -> None:
-    pods = in_namespace("teem", train(serviceAccountName="trainer"))
-    found = told(judge_documents([node("n"), TEAM, pods]))
-    assert found == [("reference", "error", "metadata.namespace")]
-    assert told(judge_documents([node("n"), pods])) == []
+@pytest.mark.parametrize(
+    ("shown", "severity"),
+    [
+        ([], ""),
+        ([namespace("default")], ""),
+        ([TEAM], "warning"),
+        ([stored_namespace("team"), stored_namespace("default")], "warning"),
+        ([namespace("default"), namespace("kube-system"), TEAM], "warning"),
+        ([stored_namespace("default"), stored_namespace("kube-system")], "error"),
+    ],
+)
+def test_manifests_with_the_namespaces_of_a_dump_have_all(
+    shown: list[Manifest], severity: str
+) -> None:
+    pods = in_namespace("teem", train())
+    verdicts = judge_documents([node("n"), *shown, pods])
+    assert told(verdicts) == [("reference", severity, "metadata.namespace")] * bool(severity)
+    expected = {"": Verdict.FITS, "warning": Verdict.UNDETERMINED, "error": Verdict.CANNOT_FIT}
+    assert verdicts.stack is expected[severity]
 
 
 def test_another_cluster_may_have_other_namespaces() -> None:

@@ -32,6 +32,8 @@ from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, 
 _OF_KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
 _SYSTEM = (*_OF_KUBERNETES, "gke-managed-*", "gke-gmp-system", "gmp-*")
 """The namespaces that GKE makes and fills (GKE, "Managed Service for Prometheus", for gmp-)."""
+_IN_DUMPS = ("default", "kube-system")
+"""The stored Namespaces that show that a cluster's are all there."""
 _EVERYWHERE: Mapping[str, Sequence[str]] = {
     "ComputeClass": ("Accelerator", "Balanced", "Performance", "Scale-Out", "autopilot*", "gke*"),
     "ConfigMap": ("kube-root-ca.crt",),
@@ -83,21 +85,27 @@ def with_references(
 ) -> Verdicts:
     """Return the verdicts with the findings of the rules ``reference`` and ``secret``.
 
-    In a program's own cluster and in manifests, a name that does not exist is an error, unless
-    something may create the object. Otherwise, it is a warning.
+    In a program's own cluster, a name that does not exist is an error, unless something may create
+    the object. In manifests, so is the name of a Namespace if they have all Namespaces of a
+    cluster. Otherwise, it is a warning.
 
     Args:
         verdicts: The verdicts without them.
         objects: The Kubernetes objects that are declared.
         declared: The names of these objects.
         in_own_cluster: Whether the program makes the cluster and shows all that is in it: then
-            objects of all kinds are looked up. Otherwise, only Namespaces are, if any is declared.
-        in_manifests: Whether manifests are judged: if they have Namespaces, they have all.
+            objects of all kinds are looked up. Otherwise, only Namespaces are, if any is declared
+            that not every cluster has.
+        in_manifests: Whether manifests are judged.
         accepted: The rules whose errors the user accepts.
     """
-    if not in_own_cluster and not of_kind(objects, "Namespace"):
+    shown = of_kind(objects, "Namespace")
+    is_dump = {str(name_of(item)) for item in shown if is_stored(item)}.issuperset(_IN_DUMPS)
+    names = [str(name_of(item)) for item in shown]
+    shows_some = not all(_matches(name, _EVERYWHERE["Namespace"]) for name in names)
+    if not (in_own_cluster or shows_some or is_dump):
         return verdicts
-    is_complete = in_own_cluster or in_manifests
+    is_complete = in_own_cluster or (in_manifests and is_dump)
 
     def findings_on(about: str, references: Iterable[_Reference]) -> list[Finding]:
         looked_up = [item for item in references if in_own_cluster or item.kind == "Namespace"]
@@ -182,7 +190,7 @@ class DeclaredObjects:
         message = f"{reference.field} names the {kind} {name}, which is not declared{where}"
         declare = f"Declare the {kind} {name}{where}"
         if near := get_close_matches(name, sorted(known), n=1):
-            message = f"{message}: did you mean {near[0]}?"
+            message = f"{message} (did you mean {near[0]}?)"
             declare = f"Write {near[0]}, or declare the {kind} {name}{where}"
         elif elsewhere:
             message = f"{message}: namespace {min(elsewhere)} has one"
