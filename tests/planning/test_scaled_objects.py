@@ -8,7 +8,17 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.factories import Manifest, container, deployment, namespaced, node, quota, template
+from tests.factories import (
+    Manifest,
+    container,
+    deployment,
+    job,
+    namespaced,
+    node,
+    quota,
+    stateful_set,
+    template,
+)
 from tests.support.cluster_objects import autoscaler
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
@@ -68,6 +78,28 @@ def test_one_that_is_paused_scales_nothing(annotations: Manifest, verdict: Verdi
     assert judged(scaled(keys, minReplicaCount=5, maxReplicaCount=5))[0] is verdict
 
 
+@pytest.mark.parametrize(
+    ("bounds", "free", "verdict", "rules"),
+    [
+        ({"minReplicaCount": 0, "maxReplicaCount": 4}, 4, FITS, set[str]()),
+        ({"minReplicaCount": 0, "maxReplicaCount": 5}, 4, FITS, {"autoscaling-ceiling"}),
+        ({"maxReplicaCount": 5}, 0, CANNOT_FIT, {"no-nodes"}),
+    ],
+)
+def test_it_scales_a_deployment_without_replicas(
+    bounds: Manifest, free: int, verdict: Verdict, rules: set[str]
+) -> None:
+    """An autoscaler of Kubernetes does not."""
+    pods = template({"app": "chat"}, [container(gpu=8)])
+    idle = deployment("chat", 0, pods, strategy={"type": "Recreate"})
+    nodes = [node(f"n{index}", gpu=8) for index in range(free)]
+    found = judge_documents([idle, scaled(**bounds), *nodes])
+    assert (found.stack, {finding.rule for finding in found.findings}) == (verdict, rules)
+    by_kubernetes = judge_documents([idle, autoscaler(idle, maxReplicas=9), *nodes])
+    assert by_kubernetes.stack is FITS
+    assert by_kubernetes.workloads[0].gpus is None
+
+
 def test_a_quota_counts_its_autoscaler() -> None:
     name = "count/horizontalpodautoscalers.autoscaling"
     bounds = {"maxReplicaCount": 2}
@@ -112,3 +144,27 @@ def test_the_default_of_the_least_replicas_is_one() -> None:
     finding, *_ = judge_documents(objects).findings
     assert "lower spec.replicas to 1" in finding.remedy
     assert "minReplicas" not in finding.remedy
+
+
+GPUS = template({"app": "w"}, [container(gpu=8)])
+JOB = {"restartPolicy": "Never", **GPUS["spec"]}
+RESTING = [
+    deployment("w", 0, GPUS),
+    stateful_set("w", 0, GPUS),
+    job("w", 0, GPUS),
+    namespaced("ray.io/v1", "RayCluster", "w", spec={"headGroupSpec": {"template": template({}, [container(cpu=1)])}, "workerGroupSpecs": [{"groupName": "g", "replicas": 0, "minReplicas": 0, "maxReplicas": 10, "template": GPUS}]}),
+    namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "w", spec={"replicas": 0, "leaderWorkerTemplate": {"size": 2, "workerTemplate": GPUS}}),
+    namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "w", spec={"suspend": True, "replicatedJobs": [{"name": "j", "replicas": 0, "template": {"spec": {"template": {"spec": JOB}}}}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("resting", RESTING, ids=lambda each: each["kind"])
+@pytest.mark.parametrize(("gpus", "is_told"), [(8, False), (4, True)])
+def test_one_pod_of_none_is_judged(resting: Manifest, gpus: int, is_told: bool) -> None:
+    """It is a warning: at rest, the object needs no node."""
+    (item,) = judge_documents([resting, node("cpu"), node("n", gpu=gpus)]).workloads
+    assert item.verdict is FITS
+    assert [each.rule for each in item.warnings] == ["resources"] * is_told
+    resting = {**resting, "metadata": {**resting["metadata"], "uid": "u"}}
+    (item,) = judge_documents([resting, node("cpu"), node("n", gpu=gpus)]).workloads
+    assert not item.warnings

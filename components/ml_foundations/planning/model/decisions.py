@@ -62,7 +62,7 @@ class GrowthStops:
 
 @dataclass(frozen=True)
 class InTurns:
-    """Pods of a Job of which only some run at a time, for a limit like "the nodes allow"."""
+    """Pods of a Job that run a few at a time, for a limit like "the nodes allow"."""
 
     pod_set: PodSet
     least: int

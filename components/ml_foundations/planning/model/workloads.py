@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.tables import rows
@@ -108,6 +109,13 @@ class PodSet:
     """The factors of their number, with the fields that decide each."""
     written: WrittenFields = field(default_factory=dict[str, WrittenField])
     """The fields that the user wrote, if a controller makes the workload."""
+
+    @property
+    def rests(self) -> bool:
+        """Return whether a field of the workload is 0, so that none of the pods run yet."""
+        values = chain.from_iterable(count.fields.values() for count in self.counts)
+        is_none = not math.prod(count.number for count in self.counts)
+        return is_none and any(value == 0 for value in values)
 
     def written_path(self, below: str) -> str:
         """Return the field that the user wrote for one of the pods' spec."""
@@ -659,12 +667,18 @@ def _shared_factors(templates: Sequence[Template], template: Template) -> Sequen
 
 def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | None]:
     """Return the replicas of an object within the bounds of its autoscalers, and the most."""
+    count = count or int(any(map(_starts_pods, autoscalers)))
     if not (autoscalers and count):
         return count, None
     specs = [section(autoscaler, "spec") for autoscaler in autoscalers]
     ceiling = min(int(scaling.get("maxReplicas", count)) for scaling in specs)
     least = max(int(scaling.get("minReplicas") or 1) for scaling in specs)
     return max(min(count, ceiling), least), ceiling
+
+
+def _starts_pods(autoscaler: Manifest) -> bool:
+    """Return whether an autoscaler scales an object without replicas: KEDA does."""
+    return written_kind(autoscaler) == "ScaledObject"
 
 
 def _scaled_count(
@@ -675,11 +689,11 @@ def _scaled_count(
     ceilings: list[str] = []
     for autoscaler in autoscalers:
         kind = written_kind(autoscaler)
-        is_scaled_object = kind == "ScaledObject"
+        is_scaled_object = _starts_pods(autoscaler)
         most = "spec.maxReplicaCount" if is_scaled_object else "spec.maxReplicas"
         least = "spec.minReplicaCount" if is_scaled_object else "spec.minReplicas"
         ceilings.append(f"{most} of {kind} {name_of(autoscaler)}")
-        if declared != 0:
+        if declared != 0 or is_scaled_object:
             fewest = section(autoscaler, "spec").get("minReplicas")
             fields[f"{least} of {kind} {name_of(autoscaler)}"] = int(fewest or 1)
     return Count(replicas, fields, ceilings=tuple(ceilings))

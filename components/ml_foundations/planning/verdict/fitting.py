@@ -27,13 +27,14 @@ from ml_foundations.planning.model.decisions import (
     GrowthStops,
     InTurns,
     Outcome,
+    Reason,
     Shortage,
     Verdict,
 )
 from ml_foundations.planning.model.declared import written_kind
 from ml_foundations.planning.model.node_groups import Demand, NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Refusal, doubt
-from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.model.workloads import Workload, is_stored
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
 from ml_foundations.planning.scheduler.competition import JointVerdict, judge_together
 from ml_foundations.planning.scheduler.exhaustive_search import search
@@ -89,6 +90,21 @@ class Fitting:
 
     def place(self, admitted: AdmittedWorkload) -> Outcome:
         """Return whether a workload's pods find their nodes."""
+        return self._place(admitted) + Outcome.warned(self._resting(admitted))
+
+    def _resting(self, admitted: AdmittedWorkload) -> Iterator[Reason]:
+        """Yield why pods find no node that do not run yet, such as those of no replicas."""
+        workload = admitted.workload
+        if workload.kind == "DaemonSet" or is_stored(workload.manifest):
+            return
+        for pod_set, pod in admitted.pod_sets:
+            if pod_set.rests:
+                single = AdmittedPodSet(replace(pod_set, count=1), pod)
+                alone = self._place_sets(AdmittedWorkload(workload, (single,)))
+                if alone.verdict is Verdict.CANNOT_FIT:
+                    yield from [reason for _, reason in alone.reasons]
+
+    def _place(self, admitted: AdmittedWorkload) -> Outcome:
         if admitted.workload.kind == "DaemonSet":
             return self._place_daemon_set(admitted)
         if admitted.workload.may_start_in_parts:
