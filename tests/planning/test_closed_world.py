@@ -158,6 +158,40 @@ def test_annotations_of_kubernetes_decide_unless_they_are_known(
     assert named(found) == (named_path if expected is OPEN else [])
 
 
+IN_MESH = namespace(**{"istio-injection": "enabled"})
+SIDECAR = "sidecar.istio.io/inject"
+
+
+@pytest.mark.parametrize(
+    ("team", "pods", "expected"),
+    [
+        (IN_MESH, {}, OPEN),
+        (IN_MESH, {"labels": {SIDECAR: "false"}}, FITS),
+        (IN_MESH, {"annotations": {SIDECAR: "false"}}, FITS),
+        (IN_MESH, {"labels": {SIDECAR: "true"}, "annotations": {SIDECAR: "false"}}, OPEN),
+        (namespace(**{"istio.io/rev": "stable"}), {"labels": {SIDECAR: "false"}}, FITS),
+        (namespace(**{"istio-injection": "disabled"}), {}, FITS),
+        (namespace(), {"labels": {SIDECAR: "true"}}, OPEN),
+        (namespace(), {"labels": {SIDECAR: "false"}}, FITS),
+        (namespace(), {"annotations": {"linkerd.io/inject": "enabled"}}, OPEN),
+        (namespace(), {"annotations": {"linkerd.io/inject": "disabled"}}, FITS),
+        (namespace(), {"annotations": {"vault.hashicorp.com/agent-inject": "true"}}, OPEN),
+        (namespace(), {"annotations": {"vault.hashicorp.com/agent-inject": "false"}}, FITS),
+    ],
+)
+def test_what_webhooks_inject_is_not_known_unless_it_is_switched_off(
+    team: Manifest, pods: Manifest, expected: Verdict
+) -> None:
+    made = template()
+    made["metadata"] = {**pods, "labels": {"app": "web", **pods.get("labels", {})}}
+    made = deployment("web", 1, made, selector={"matchLabels": {"app": "web"}})
+    assert judge([made, team, NODE]).stack is expected
+
+
+def test_pods_on_the_network_of_the_host_get_no_proxy_of_istio() -> None:
+    assert judge([web(hostNetwork=True), IN_MESH, NODE]).stack is FITS
+
+
 def test_a_foreign_node_adds_no_capacity() -> None:
     foreign = {**node("big", gpu=8), "apiVersion": "example.org/v1"}
     found = judge([deployment("web", 1, using(gpu=8)), foreign, NODE])

@@ -104,9 +104,12 @@ class ClassifiedDocuments:
         With a value instead of each of them, the workload may have any verdict.
         """
         changing = self.admission.matching(workload, "Mutating")
+        in_namespace = self._in_namespace.get(workload.namespace, ())
+        if all(map(_keeps_istio_out, workload.pods)):
+            in_namespace = [note for note in in_namespace if not note.path.endswith(_BY_ISTIO)]
         return [
             *self._own_unknowns(workload),
-            *self._in_namespace.get(workload.namespace, ()),
+            *in_namespace,
             *self._everywhere,
             *(self._about_claims if _has_claims(workload) else ()),
             *(_unknown_admission(document, "may refuse or change it") for document in changing),
@@ -300,6 +303,17 @@ def _without_unknowns(tree: Any) -> Any:
         values = cast("list[Any]", tree)
         return [_without_unknowns(value) for value in values if value is not UNKNOWN]
     return tree
+
+
+_BY_ISTIO = ("labels.istio-injection", "labels.istio.io/rev")
+"""The labels of a namespace by which Istio adds its proxy to pods."""
+
+
+def _keeps_istio_out(pods: PodSet) -> bool:
+    """Return whether Istio adds nothing to pods (istio pkg/kube/inject, injectRequired)."""
+    chosen = {**annotations_of(pods.template), **labels_of(pods.template)}
+    is_on_host = section(pods.template, "spec").get("hostNetwork") is True
+    return is_on_host or chosen.get("sidecar.istio.io/inject") == "false"
 
 
 def _has_claims(workload: Workload) -> bool:

@@ -395,6 +395,9 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
                 notes += notes_below(key, _in_value(rule, item)) if is_read else ()
             if rule.keys and not is_known(rule.keys, key):
                 notes.append(Note(key, "planning does not know what it decides", is_error=False))
+            if rule.keys and _injects(rule.keys, key) and item not in _SWITCHED_OFF:
+                adds = "a webhook may add containers by it, whose requests are not known"
+                notes.append(Note(key, adds, is_error=False))
     else:
         type_name = "list" if rule.shape == "[" else "mapping"
         notes.append(Note("", f"must be a {type_name}, not {shown(value)}"))
@@ -425,13 +428,23 @@ def is_known(table_name: str, key: str) -> bool:
     return is_listed or not _is_listed(table_name, "unknown", key)
 
 
+_SWITCHED_OFF = ("false", "disabled")
+"""The values of injecting keys by which nothing is added."""
+
+
+@cache
+def _injects(table_name: str, key: str) -> bool:
+    return _is_listed(table_name, "injecting", key)
+
+
 def decides(table_name: str, key: str) -> bool:
     """Return whether a key of a map decides, and planning follows it."""
     return _is_listed(table_name, "decided", key)
 
 
 def _is_listed(table_name: str, section: str, key: str) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in table()["keys"][table_name][section])
+    patterns = table()["keys"][table_name].get(section, ())
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def is_integer(value: Any, minimum: int = 0) -> bool:
