@@ -94,6 +94,19 @@ def test_what_waits_in_a_queue_takes_turns(other: Manifest, expected: Verdict) -
     assert judge([queued(2), other, FLAVOR, LOCAL, NODES, cluster_queue()]).stack is expected
 
 
+def test_a_resource_that_a_queue_does_not_cover_has_no_quota_to_raise() -> None:
+    train = waiting(job("train", 1, using(gpu=8, cpu=1)))
+    (found,) = judge([LOCAL, *AN_H100, offering("h100"), train]).workloads
+    assert found.verdict is CANNOT
+    (reason,) = found.reasons
+    assert reason.message.startswith("ClusterQueue team does not cover cpu")
+    assert "nominalQuota" not in reason.remedy
+    for way in ("coveredResources", "excludeResourcePrefixes"):
+        assert way in reason.remedy
+    excluded = configured("resources: {excludeResourcePrefixes: [cpu]}")
+    assert judge([LOCAL, *AN_H100, offering("h100"), train, excluded]).stack is FITS
+
+
 def test_the_message_names_what_is_missing() -> None:
     (reason,) = judge([queued(3), FLAVOR, LOCAL, NODES, cluster_queue()]).workloads[0].reasons
     assert reason.message == (

@@ -198,8 +198,7 @@ class Queues:
                 is_certain = certain and not self._may_change(name)
                 yield _exceeded(queue, path, name, requests[name], most, certain=is_certain)
             for name in sorted(requests.keys() - covered - {PODS}):
-                is_certain = not self._may_change(name)
-                yield _exceeded(queue, path, name, requests[name], 0, certain=is_certain)
+                yield _not_covered(queue, path, name, certain=not self._may_change(name))
             for name in sorted(self._transformed & requests.keys())[:1]:
                 then = "what it counts then is not known"
                 message = f"Kueue's configuration transforms {name}, and {then}"
@@ -316,6 +315,18 @@ def _no_flavor(queue: Manifest, path: str) -> Refusal:
     message = f"no flavor of ClusterQueue {name_of(queue)} has {requires}"
     remedy = "Correct the node selector or the tolerations, or add a flavor for such nodes."
     return Refusal("queue", path, message, remedy)
+
+
+def _not_covered(queue: Manifest, path: str, resource: str, *, certain: bool) -> Refusal:
+    """Return the refusal of a workload with a resource that no group of a queue covers.
+
+    Source: kueue pkg/scheduler/flavorassigner, "resource unavailable in ClusterQueue".
+    """
+    holder = f"ClusterQueue {name_of(queue)}"
+    message = f"{holder} does not cover {resource}, which it requests: Kueue never admits it"
+    cover = f"Add {resource} to coveredResources and the flavors of a group of {holder}"
+    remedy = f"{cover}, exclude it (resources.excludeResourcePrefixes of Kueue), or leave it out."
+    return Refusal("queue-quota", path, message, remedy, certain=certain, only_refuses=True)
 
 
 def _exceeded(
