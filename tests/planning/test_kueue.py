@@ -246,6 +246,19 @@ def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdic
 
 
 @pytest.mark.parametrize(
+    ("checks", "message"),
+    [
+        ([], "without its AdmissionCheck budget, which is not declared"),
+        ([FOREIGN], "budget of ClusterQueue team is of the controller example.com/x"),
+    ],
+)
+def test_the_check_of_another_controller_is_declared(checks: list[Manifest], message: str) -> None:
+    (found,) = judge([LOCAL, *AN_H100, offering("h100", **CHECKED), *checks, ONE_JOB]).workloads
+    (reason,) = found.reasons
+    assert message in reason.message
+
+
+@pytest.mark.parametrize(
     ("make", "spec", "expected"),
     [(job, {}, FITS), (deployment, {"strategy": {"type": "Recreate"}}, CANNOT)],
     ids=["Job", "Deployment"],

@@ -154,9 +154,16 @@ class Queues:
         flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
         missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
         for name in self.checks_of(queue):
-            check = section(self._checks.get(name, {}), "spec")
-            if check.get("controllerName") != _REQUESTER:
-                missing.append(f"AdmissionCheck {name} of {_REQUESTER}")
+            controller = section(self._checks.get(name, {}), "spec").get("controllerName")
+            if name not in self._checks:
+                missing.append(f"AdmissionCheck {name}")
+            elif controller != _REQUESTER:
+                check = f"AdmissionCheck {name} of ClusterQueue {name_of(queue)}"
+                message = (
+                    f"{check} is of the controller {controller}, which planning does not follow"
+                )
+                remedy = "Leave the check out to have the rest judged, or check it by a rehearsal."
+                yield doubt("queue", "metadata.labels", message, remedy)
         for what in missing if flavors else ["resource group"]:
             without = f"without its {what}, which is not declared"
             message = f"ClusterQueue {name_of(queue)} admits nothing {without}"
