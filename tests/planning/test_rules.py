@@ -929,6 +929,7 @@ def test_claims_in_a_queue_are_refused_for_certain_if_no_class_has_a_quota(
     reasons = [each for each in workload.reasons if each.rule == "queue-claims"]
     assert [each.severity for each in reasons] == ["error" if is_certain else "warning"]
     assert "devices of mrdma.google.com" in reasons[0].message
+    assert "resources.deviceClassMappings" in reasons[0].remedy
     assert workload.verdict is (CANNOT if is_certain else OPEN)
 
 

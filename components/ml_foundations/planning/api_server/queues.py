@@ -64,7 +64,9 @@ class Queues:
             return
         message = f"Kueue does not start pods that claim devices of {classes}, without a quota"
         off = "without KueueDRAIntegration and KueueDRARejectWorkloadsWhenDRADisabled"
-        remedy = f"Run Kueue {off} (featureGates), as a TrainingQueue does, or use no queue."
+        run = f"Run Kueue {off} (featureGates), as a TrainingQueue does"
+        count = "let it count them (resources.deviceClassMappings of its Configuration)"
+        remedy = f"{run}, {count}, or use no queue."
         path = f"{path}.resourceClaims"
         is_certain = not self._maps_claims
         yield Refusal("queue-claims", path, message, remedy, is_certain)
