@@ -158,6 +158,37 @@ def test_annotations_of_kubernetes_decide_unless_they_are_known(
     assert named(found) == (named_path if expected is OPEN else [])
 
 
+BUDGET = namespaced("policy/v1beta1", "PodDisruptionBudget", "web", spec={})
+
+
+@pytest.mark.parametrize(
+    ("document", "severity", "message"),
+    [
+        (BUDGET, "error", "v1beta1/PodDisruptionBudget was removed in Kubernetes 1.25. Use policy/v1/"),
+        (cluster_wide("policy/v1beta1", "PodSecurityPolicy", "p"), "error", "It has no replacement."),
+        (cluster_wide("rbac.authorization.k8s.io/v1beta1", "ClusterRole", "r"), "error", "in Kubernetes 1.22"),
+        (workload("extensions/v1beta1", "Deployment", "old", WEB["spec"]), "error", "Use apps/v1/"),
+        (workload("batch/v1beta1", "CronJob", "old", {}), "error", "Use batch/v1/CronJob instead."),
+        (namespaced("resource.k8s.io/v1beta1", "ResourceClaimTemplate", "g"), "warning", "Write it as resource.k8s.io/v1,"),
+        (workload("batch/v2", "Job", "old", {}), "warning", "Write it as batch/v1,"),
+        (workload("ray.io/v1alpha1", "RayCluster", "old", {}), "warning", "Write it as ray.io/v1,"),
+    ],
+)  # fmt: skip
+def test_another_version_of_a_kind_is_named(
+    document: Manifest, severity: str, message: str
+) -> None:
+    found = judge([WEB, document, NODE])
+    reasons = [*found.reasons, *(reason for each in found.workloads for reason in each.reasons)]
+    texts = [
+        f"{reason.message}. {reason.remedy}" for reason in reasons if reason.severity == severity
+    ]
+    assert any(message in text for text in texts)
+    by_name = {each.workload.name: each.verdict for each in found.workloads}
+    assert by_name["web"] is FITS
+    stored = {**document, "metadata": {**document["metadata"], "uid": "u"}}
+    assert judge([WEB, stored, NODE]).stack is not CANNOT
+
+
 IN_MESH = namespace(**{"istio-injection": "enabled"})
 SIDECAR = "sidecar.istio.io/inject"
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
+from ml_foundations.catalog.removed_kinds import removal
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import installation, stack
-from ml_foundations.rehearsal.plugins.kubernetes import helm, objects, readiness, waiting
+from ml_foundations.rehearsal.plugins.kubernetes import helm, readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
@@ -1016,8 +1017,8 @@ def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:
 
 
 def test_served_kinds_are_not_reported_as_removed(cluster: Cluster) -> None:
-    assert not [kind for kind in served_kinds(cluster) if objects.removal(*kind)]
-    removed = objects.removal("extensions/v1beta1", "PodSecurityPolicy")
+    assert not [kind for kind in served_kinds(cluster) if removal(*kind)]
+    removed = removal("extensions/v1beta1", "PodSecurityPolicy")
     assert removed.endswith("It has no replacement")
 
 

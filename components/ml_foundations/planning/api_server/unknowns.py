@@ -94,7 +94,7 @@ def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iter
     )
     if missing := cluster.devices.missing(spec, workload.namespace):
         are_missing = f"{names(missing)} {verb(len(missing), 'is', 'are')} not shown"
-        message = f"it claims devices, and {are_missing}"
+        message = f"it claims devices, and {are_missing} in resource.k8s.io/v1"
         remedy = f"Declare {names(missing)}."
     yield beyond_planning("resourceClaims", message, remedy, only_refuses=True)
 

@@ -35,7 +35,7 @@ from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL_1035
 from ml_foundations.planning.api_server.trainer_webhooks import RUNTIMES, of_runtime
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.input.closed_world import as_refusal
+from ml_foundations.planning.input.closed_world import as_refusal, removed
 from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
@@ -204,6 +204,9 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
 
 def _refusals_of_object(document: Manifest, about: str) -> Iterator[Refusal]:
     kind = document["kind"]
+    if gone := [*removed(document, about)]:
+        yield from gone
+        return
     violations = (*of_object(kind).violations(document), *_of_controllers(document))
     is_read = field_catalog.is_judged(document) or definitions.is_defined(document)
     notes = () if is_read else field_catalog.notes(document)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
+from ml_foundations.catalog.removed_kinds import removal
 from ml_foundations.kubernetes.labels import UNRESOLVED
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -122,7 +123,9 @@ class ClassifiedDocuments:
 
     def _own_unknowns(self, workload: Workload) -> Iterator[Refusal]:
         if workload in self.foreign:
-            yield _unknown_kind(workload.manifest)
+            document = workload.manifest
+            facts = field_catalog.kind_of(str(document.get("apiVersion")), document["kind"])
+            yield _unknown_kind(document, facts.reason)
             return
         for note in self._notes.get(workload.manifest, []):
             if note.reason is not Gap.NOT_YET:  # admission reports those
@@ -138,7 +141,11 @@ class ClassifiedDocuments:
 
     def _add(self, document: Manifest) -> None:
         kind = document["kind"]
-        category, reason, _ = field_catalog.kind_of(str(document.get("apiVersion")), kind)
+        version = str(document.get("apiVersion"))
+        if removal(version, kind) and not workloads.is_stored(document):
+            self._add_removed(document)
+            return
+        category, reason, _ = field_catalog.kind_of(version, kind)
         if category in (field_catalog.HARMLESS, field_catalog.UNKNOWN_KIND):
             is_read = kind in _JUDGED_HARMLESS_KINDS
             notes = field_catalog.notes(document) if is_read else []
@@ -164,6 +171,15 @@ class ClassifiedDocuments:
             self._notes[document] = notes
         else:
             self._add_judged(document, notes, category)
+
+    def _add_removed(self, document: Manifest) -> None:
+        """Add an object in a version that is no longer served: no workload is judged by it."""
+        if document["kind"] not in workloads.workload_kinds():
+            self.harmless.append(document)
+            return
+        name = name_of(document)
+        workload = Workload(document["kind"], namespace_of(document), name, document, ())
+        self.malformed.append((workload, [*removed(document)]))
 
     def _add_unknown(self, document: Manifest, reason: str) -> None:
         # What a known workload's controller has made, such as a Workload of Kueue, decides nothing.
@@ -278,19 +294,27 @@ def as_refusal(note: Note, about: str = "") -> Refusal:
     return doubt("unknown-field", path, f"{path}: {note.reason}", _REMEDY)
 
 
+def removed(document: Manifest, about: str = "") -> Iterator[Refusal]:
+    """Yield the refusal of an object whose version Kubernetes no longer serves."""
+    if gone := removal(str(document.get("apiVersion")), document["kind"]):
+        what, _, fix = gone.partition(". ")
+        message = f"the API server refuses it: {what}"
+        yield Refusal("invalid", "apiVersion", message, f"{fix}.", object=about)
+
+
 def _unknown_admission(document: Manifest, effect: str) -> Refusal:
     message = f"{document['kind']} {name_of(document)} {effect}"
     return doubt("unknown-admission", "kind", message, _REMEDY)
 
 
-def _unknown_kind(
-    document: Manifest, reason: str = "planning does not know this kind", fix: str = _DESCRIBE
-) -> Refusal:
+def _unknown_kind(document: Manifest, reason: str, fix: str = _DESCRIBE) -> Refusal:
     namespace = section(document, "metadata").get("namespace")
     name = name_of(document)
     kind = f"{document['kind']} ({document.get('apiVersion')})"
     full_name = f"{namespace}/{name}" if namespace and name else str(namespace or name)
     remedy = f"Its pods, if it creates any, are not counted: {fix}."
+    if version := field_catalog.known_version(str(document.get("apiVersion")), document["kind"]):
+        remedy = f"Write it as {version}, whose fields may differ."
     return doubt("unknown-kind", "kind", f"{kind} {full_name}: {reason}", remedy)
 
 

@@ -60,6 +60,9 @@ class Makes(Enum):
     ANYTHING = auto()
 
 
+_NO_KIND = "planning does not know this kind"
+
+
 class KindFacts(NamedTuple):
     """The facts about a kind."""
 
@@ -161,8 +164,22 @@ def kind_of(api_version: str, kind: str) -> KindFacts:
     entries = [listed[name]] if name in listed else []
     entries += [entry for pattern, entry in wildcards if fnmatchcase(name, pattern)]
     if not entries:
-        return KindFacts(UNKNOWN_KIND, "planning does not know this kind", Makes.ANYTHING)
+        version = known_version(api_version, kind)
+        reason = f"planning knows the kind in {version} only" if version else _NO_KIND
+        return KindFacts(UNKNOWN_KIND, reason, Makes.ANYTHING)
     return min(entries, key=lambda entry: entry.place).facts
+
+
+def known_version(api_version: str, kind: str) -> str:
+    """Return the latest API version of a kind that planning knows; "" if it knows none."""
+    group = api_version.rpartition("/")[0]
+    versions: list[str] = []
+    for name in schema()["kinds"]:
+        version, _, known = name.rpartition(" ")
+        is_same = known == kind and version.rpartition("/")[0] == group
+        if is_same and kind_of(version, kind).category != UNKNOWN_KIND:
+            versions.append(version)
+    return versions[-1] if versions else ""
 
 
 _MAKERS = {"makers": Makes.ANYTHING, "node_makers": Makes.NODES}

@@ -3,10 +3,8 @@
 import base64
 import copy
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
-from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same
@@ -48,17 +46,6 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
         is_text = isinstance(value, str)
         encoded[key] = base64.b64encode(value.encode()).decode() if is_text else value
     return {key: value for key, value in obj.items() if key != "stringData"} | {"data": encoded}
-
-
-@cache
-def removal(api_version: str, kind: str) -> str:
-    """Return the message that Kubernetes has removed a kind; empty if it may be served."""
-    for row in rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes"):
-        if row["apiVersion"] == api_version and kind in row["kinds"].split():
-            replacement = row["instead"]
-            fix = f"Use {replacement}/{kind} instead" if replacement else "It has no replacement"
-            return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {fix}"
-    return ""
 
 
 def keep_live(applied: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:

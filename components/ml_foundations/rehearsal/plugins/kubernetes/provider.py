@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ml_foundations.catalog.removed_kinds import removal
 from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import unknown_paths
@@ -84,7 +85,7 @@ class KubernetesProvider(Provider):
                 f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, "
                 "or run the rehearsal with --official-kubernetes-plugin"
             )
-        if warning := objects.removal(api_version, kind):
+        if warning := removal(api_version, kind):
             self.log(resource, "warning", warning)
         inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
         # A null may have a meaning in a custom resource. It has none in the built-in kinds.
@@ -266,7 +267,7 @@ class KubernetesProvider(Provider):
                     marker.touch()
                 if error.status != 404 or self.cancelled.is_set():
                     raise
-                if warning := objects.removal(new["apiVersion"], new["kind"]):
+                if warning := removal(new["apiVersion"], new["kind"]):
                     raise ApiError(404, warning) from None
                 self.log(resource, "status", f"tries again: {error.message}")
             self.cancelled.wait(seconds)
