@@ -442,3 +442,38 @@ def test_a_malformed_value_is_a_finding(surge: Any) -> None:
     found = judge([ROOMY, web]).workloads[0]
     assert found.verdict is Verdict.CANNOT_FIT
     assert [each.path for each in found.reasons] == ["spec.strategy.rollingUpdate.maxSurge"]
+
+
+POD_TEMPLATE = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({}, ""),
+        ({"containers": None}, "template.spec.containers must be given"),
+        ({"hostNetwork": True, "restartPolicy": "Now"}, "template.spec.restartPolicy must be one of"),
+        ({"containers": 2 * POD_TEMPLATE["spec"]["containers"]}, "template.spec.containers[1] must not have the name"),
+        ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}, "template.spec.volumes"),
+    ],
+)  # fmt: skip
+def test_the_pods_of_a_pod_template_are_checked(spec: Manifest, problem: str) -> None:
+    changed = {**POD_TEMPLATE, "spec": {**POD_TEMPLATE["spec"], **spec}}
+    stored = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "o"}}
+    found = judge([stored | {"template": changed}, deployment("web", 1, template()), node("n")])
+    assert found.stack is (Verdict.CANNOT_FIT if problem else Verdict.FITS)
+    assert problem in str([reason.message for reason in found.reasons])
+
+
+def test_no_remedy_leaves_out_a_field_of_which_planning_is_not_sure() -> None:
+    """Followed, such a remedy led to an object without a required field."""
+    config = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ProvisioningRequestConfig"}
+    selector = [{"key": "a b", "valueFromProvisioningClassDetail": "d"}]
+    updates = {"provisioningClassName": "c", "podSetUpdates": {"nodeSelector": selector}}
+    found = judge([config | {"metadata": {"name": "o"}, "spec": updates}, node("n")]).reasons
+    remedies = {reason.rule: reason.remedy for reason in found}
+    assert "must be a qualified name" in remedies["beyond-planning"]
+    assert "Leave" not in remedies["beyond-planning"]

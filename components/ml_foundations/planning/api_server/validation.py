@@ -69,10 +69,7 @@ def refusals(workload: Workload) -> list[Refusal]:
     in_templates: list[tuple[str, str]] = []
     for pods in workload.pods:
         spec = section(pods.template, "spec")
-        names = [(path, container.get("name")) for path, container in _containers(spec)]
-        below = [*_certain(pod_spec().violations(spec)), *_repeated(names, "name")]
-        below += itertools.chain(_host_ports(spec), _device_claims(spec), _sleeps(spec))
-        below += _mounts(spec, [*map(name_of, workload.claims)])
+        below = _of_pod_spec(spec, [*map(name_of, workload.claims)])
         problems += _injected_amounts(pods)
         in_templates += [(f"{pods.path}.{path}", problem) for path, problem in below]
         problems += _of_workload(workload, pods, spec)
@@ -90,6 +87,14 @@ def refusals(workload: Workload) -> list[Refusal]:
         invalid(written_path(path, written), fault) for path, fault in dict.fromkeys(problems)
     ]
     return [*refused, *_perhaps_refused(violations)]
+
+
+def _of_pod_spec(spec: Manifest, claims: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return what is invalid about a pod's spec, in which volumes of more claims are mounted."""
+    names = [(path, container.get("name")) for path, container in _containers(spec)]
+    below = [*_certain(pod_spec().violations(spec)), *_repeated(names, "name")]
+    below += itertools.chain(_host_ports(spec), _device_claims(spec), _sleeps(spec))
+    return [*below, *_mounts(spec, claims)]
 
 
 def _with_queue(workload: Workload) -> Manifest:
@@ -181,7 +186,7 @@ def _perhaps_refused(violations: Iterable[Note]) -> Iterator[Refusal]:
         if not note.is_error and note.reason is not Gap.NOT_YET:
             accepts = f"whether the API server accepts its {note.path} is not known"
             message = f"{accepts}: in some clusters it {note.reason}"
-            remedy = f"Leave {note.path} out, or check it by a rehearsal."
+            remedy = "Correct it, or check it by a rehearsal."
             yield beyond_planning(note.path, message, remedy, only_refuses=True)
 
 
@@ -434,11 +439,20 @@ def _overhead(runtime_class: Manifest) -> _Problems:
 
 
 _IN_ORDER = ("min", "defaultRequest", "default", "max")
+
+
+def _template(document: Manifest) -> _Problems:
+    """Yield what is invalid about the pods of a PodTemplate."""
+    for path, problem in _of_pod_spec(section(document, "template", "spec")):
+        yield f"template.spec.{path}", problem
+
+
 _WITHIN = {
     "Namespace": wrong_labels,
     "ResourceQuota": _scopes,
     "LimitRange": _amounts,
     "RuntimeClass": _overhead,
+    "PodTemplate": _template,
 }
 
 
