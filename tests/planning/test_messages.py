@@ -6,6 +6,8 @@ import pytest
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
 from ml_foundations.planning.rules.findings import Finding
+from ml_foundations.planning.verdict.compare import Change
+from ml_foundations.planning.verdict.markdown import of_verdicts
 from ml_foundations.planning.verdict.report import as_summary, as_text
 
 from tests.factories import (
@@ -20,6 +22,7 @@ from tests.factories import (
     job,
     limit_range,
     namespaced,
+    node,
     pool,
     quota,
     spread,
@@ -358,3 +361,30 @@ def test_a_claim_that_is_too_large_is_not_the_fault_of_its_job() -> None:
 def test_an_object_that_is_declared_twice_is_named_in_every_verdict() -> None:
     verdicts = judge([of_pods("other", 1), web(1), web(2), CPU])
     assert {finding.object for finding in verdicts.findings} == {"Deployment team/web"}
+
+
+def test_one_fault_at_several_paths_is_one_line() -> None:
+    pods = template(serviceAccountName="gone")
+    group = {"size": 2, "leaderTemplate": pods, "workerTemplate": pods}
+    kind = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web")
+    verdicts = judge([namespaced(*kind, spec={"leaderWorkerTemplate": group}), node("n")])
+    (web,) = verdicts.workloads
+    assert len(web.reasons) == 2
+    assert as_text(verdicts).count("account gone is not") == 1
+    assert of_verdicts(verdicts).count("account gone is not") == 1
+    assert len(Change(None, web).reasons) == 1
+
+
+def test_a_class_that_several_requests_name_is_missing_once() -> None:
+    requests = [{"name": name, "exactly": {"deviceClassName": "mig"}} for name in ("a", "b")]
+    claimed = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "g")
+    claimed["spec"] = {"spec": {"devices": {"requests": requests}}}
+    shown = {
+        "driver": "d",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+    }
+    slices = cluster_wide("resource.k8s.io/v1", "ResourceSlice", "s", spec=shown)
+    pods = template(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "g"}])
+    found = judge([deployment("web", 1, pods), claimed, slices, node("n")]).workloads[0]
+    assert found.reasons[0].message.count("DeviceClass mig") == 1

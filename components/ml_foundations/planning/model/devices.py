@@ -90,7 +90,7 @@ class DeviceClaims:
             name = text_of(section(request, "exactly"), "deviceClassName")
             if name and name not in self._classes:
                 missing.append(f"DeviceClass {name}")
-        return missing
+        return [*dict.fromkeys(missing)]
 
     def sources(self, spec: Manifest, namespace: str) -> dict[str, str]:
         """Return the requests of templates of claims for each resource that a pod claims."""

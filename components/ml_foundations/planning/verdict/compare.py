@@ -36,7 +36,8 @@ class Change:
         """Return why it does not fit after the change, in words."""
         if self.after is None:
             return []
-        return [sentence(finding, self.after.workload) for finding in self.after.reasons]
+        workload = self.after.workload
+        return [*dict.fromkeys(sentence(finding, workload) for finding in self.after.reasons)]
 
     @property
     def is_worse(self) -> bool:

@@ -48,13 +48,13 @@ def of_verdicts(verdicts: Verdicts) -> str:
                 information.append(sentence(finding))
             else:
                 findings.append(marked(finding, item.workload))
-        why = "\n".join(findings)
+        why = "\n".join(dict.fromkeys(findings))
         verdict = f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}"
         rows.append((str(item.workload), verdict, why, gpus_text(item.gpus) if item.gpus else ""))
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
         _table(number(len(rows), "workload"), ("workload", "verdict", "why", "its GPUs"), rows),
-        _bullets("Information", information, is_counted=False),
+        _bullets("Information", list(dict.fromkeys(information)), is_counted=False),
         _bullets("finding of the stack", list(map(marked, verdicts.of_stack))),
         _bullets("Quotas and cost", rest, is_counted=False),
     )

@@ -70,9 +70,10 @@ def as_text(verdicts: Verdicts) -> str:
     lines: list[str] = []
     for item in verdicts.workloads:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
-        lines += [f"  {sentence(finding, item.workload)}" for finding in item.reasons]
+        # Several pods or containers may have one fault, each at another path.
+        lines += dict.fromkeys(f"  {sentence(finding, item.workload)}" for finding in item.reasons)
         by_weight = sorted(item.warnings, key=lambda finding: finding.severity is Severity.INFO)
-        lines += [f"  {marked(finding, item.workload)}" for finding in by_weight]
+        lines += dict.fromkeys(f"  {marked(finding, item.workload)}" for finding in by_weight)
         if item.gpus and item.verdict is not Verdict.CANNOT_FIT:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
