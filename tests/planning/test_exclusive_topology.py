@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ml_foundations.planning import UNKNOWN
+from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import cluster_wide
@@ -154,3 +154,12 @@ def test_jobs_that_need_not_run_together_may_take_turns() -> None:
     train = job_set("a", 3, 1, **ALONE)
     train["metadata"]["annotations"] = {}
     assert judged(train) == "undetermined"
+
+
+def test_pods_that_select_the_nodes_of_their_job_name_the_annotation_for_it() -> None:
+    train = job_set("a", 1, 1, **ALONE, **{"node-selector": "true"})
+    (reason,) = judge([*RACKS, train]).workloads[0].reasons
+    assert reason.path.endswith(f"annotations.{PREFIX}node-selector")
+    assert (
+        f"leave it out, or label nodes with {PREFIX}namespaced-job=default_a-w-0" in reason.remedy
+    )

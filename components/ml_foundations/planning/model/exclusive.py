@@ -18,7 +18,9 @@ from ml_foundations.planning.model.refusals import Refusal
 
 _ALPHA = "alpha.jobset.sigs.k8s.io/"
 EXCLUSIVE = f"{_ALPHA}exclusive-topology"
-_BY_LABELS = f"{_ALPHA}node-selector"
+BY_LABELS = f"{_ALPHA}node-selector"
+JOB_LABEL = f"{_ALPHA}namespaced-job"
+"""The label of nodes that pods select by that annotation: the namespace and the name of a Job."""
 JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """A label of all pods of JobSets."""
 PRIORITY = "jobset.sigs.k8s.io/priority"
@@ -49,8 +51,8 @@ def placement(document: Manifest, job: Manifest) -> Placement:
     # reads the Job's for the node selector, and the webhook reads those of the pods.
     of_job = _annotations(document, job, template)
     of_pods = _annotations(document, job, section(template, "spec", "template"))
-    is_patched = _BY_LABELS not in of_pods
-    by_labels = {EXCLUSIVE, _BY_LABELS} <= of_job.keys()
+    is_patched = BY_LABELS not in of_pods
+    by_labels = {EXCLUSIVE, BY_LABELS} <= of_job.keys()
     return Placement(of_pods.get(EXCLUSIVE) if is_patched else None, by_labels, is_patched)
 
 
@@ -58,7 +60,7 @@ def _annotations(document: Manifest, job: Manifest, holder: Manifest) -> dict[st
     annotations = dict(annotations_of(holder))
     for parent in map(annotations_of, (document, section(job, "template"))):
         if EXCLUSIVE in parent:
-            for key in parent.keys() & {EXCLUSIVE, _BY_LABELS}:
+            for key in parent.keys() & {EXCLUSIVE, BY_LABELS}:
                 annotations[key] = parent[key]
     return annotations
 
@@ -95,7 +97,7 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
     namespace and the name of the Job, as labels of nodes spell it.
     """
     if how.by_labels:
-        selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": job}
+        selector = {**section(spec, "nodeSelector"), JOB_LABEL: job}
         toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
         tolerations = [*items(spec, "tolerations"), toleration]
         spec = {**spec, "nodeSelector": selector, "tolerations": tolerations}

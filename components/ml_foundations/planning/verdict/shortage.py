@@ -12,6 +12,7 @@ from ml_foundations.kubernetes.quantities import WHOLE, millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning.model.decisions import Shortage
+from ml_foundations.planning.model.exclusive import JOB_LABEL
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Cause, Refusal
 from ml_foundations.planning.model.resources import PODS, is_extended, requesting, resource_name
@@ -193,6 +194,8 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     """Return the values of a label that a pod may select, those of the nearest node first."""
     selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
+    if key == JOB_LABEL:
+        return f"leave it out, or label nodes with {key}={selected}"
     labels_of_nodes = [group.node.labels for group in reason.node_groups]
     offered = {str(node_labels[key]) for node_labels in labels_of_nodes if key in node_labels}
     values = sorted(offered - {selected}, key=lambda value: (value != near, value))

@@ -22,7 +22,9 @@ def sources(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -
         if key in selector:
             continue
         if annotation:
-            added[f"nodeSelector.{key}"] = annotation
+            is_label = key == exclusive.JOB_LABEL
+            by = annotation.replace(exclusive.EXCLUSIVE, exclusive.BY_LABELS)
+            added[f"nodeSelector.{key}"] = by if is_label else annotation
         for path, object_name, node_labels in _selecting(cluster, workload, pod):
             if node_labels.get(key) == value:
                 added[f"nodeSelector.{key}"] = f"{path}.{key} of {object_name}"
