@@ -163,3 +163,13 @@ def test_pods_that_select_the_nodes_of_their_job_name_the_annotation_for_it() ->
     assert (
         f"leave it out, or label nodes with {PREFIX}namespaced-job=default_a-w-0" in reason.remedy
     )
+
+
+def test_jobs_of_one_job_set_that_compete_have_no_separate_pools() -> None:
+    train = job_set("a", 3, 1, **ALONE)
+    train["metadata"]["annotations"] = {}
+    reasons = {reason.rule: reason for reason in judge([*RACKS, train]).reasons}
+    competition = reasons["competition"]
+    assert competition.object == "JobSet default/a"
+    assert competition.message.startswith("its pods run at the same time")
+    assert "separate pools" not in competition.remedy

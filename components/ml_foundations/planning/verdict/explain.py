@@ -209,9 +209,13 @@ def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
     why = f"on {pools} they may take each other's room, as the scheduler's choices fall"
     if verdict is Verdict.CANNOT_FIT:
         why = f"no way of placing them on {pools} has room for all"
-    message = f"{names(competing)} run at the same time: {shortfall or why}"
-    remedy = f"Raise the maximum of {pools}, or give the workloads separate pools."
-    return Refusal("competition", "", message, remedy, workloads=tuple(competing))
+    # The pod sets of one workload may compete, too.
+    only = next(iter(competing)) if len(competing) == 1 else ""
+    who = "its pods" if only else names(competing)
+    way = "lower what its pods request" if only else "give the workloads separate pools"
+    message = f"{who} run at the same time: {shortfall or why}"
+    remedy = f"Raise the maximum of {pools}, or {way}."
+    return Refusal("competition", "", message, remedy, object=only, workloads=tuple(competing))
 
 
 def _shortfall(reason: decisions.Competition) -> str:
