@@ -260,6 +260,22 @@ def test_daemon_sets_use_space_on_every_node_that_they_match() -> None:
     assert verdict(web(4), NODE, huge) is FITS, "where it cannot run it takes nothing"
 
 
+GPUS_WITH_DRIVER = pool("gpus", 9, {"gpu": "l4", "driver": "default"})
+
+
+def test_of_equally_near_nodes_a_daemon_set_names_those_with_its_labels() -> None:
+    """It is for GPU nodes without GKE's driver, as GKE's own installer is."""
+    expressions = [
+        {"key": "gpu", "operator": "Exists"},
+        {"key": "driver", "operator": "DoesNotExist"},
+    ]
+    agent = daemon_set("agent", template(affinity=node_affinity(*expressions)))
+    for nodes in ([pool("p", 9), GPUS_WITH_DRIVER], [GPUS_WITH_DRIVER, pool("p", 9)]):
+        (warning,) = judge([agent, *nodes]).workloads[0].warnings
+        assert 'the nearest, "gpus"' in warning.message
+        assert "driver DoesNotExist" in warning.message
+
+
 def test_pods_that_have_ended_are_no_company() -> None:
     follower = deployment("web", 1, template(affinity=affinity(app="db")))
     theirs = template({"app": "db"})

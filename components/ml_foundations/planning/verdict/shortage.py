@@ -9,6 +9,7 @@ from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes import labels, words
 from ml_foundations.kubernetes.objects import items, section
 from ml_foundations.kubernetes.quantities import WHOLE, millis, readable
+from ml_foundations.kubernetes.selectors import required_node_affinity
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning.model.decisions import Shortage
@@ -132,7 +133,13 @@ def daemon_set_nowhere(pod_set: PodSet, pod: PodClass, groups: Sequence[NodeGrou
     if not groups:
         message = "it runs on no node, because there are none"
         return Refusal(rule, path, message, "Declare a node pool.")
-    nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
+    # Of equals, a node with the labels that the pod names is nearer: GPU nodes with a wrong driver.
+    terms = items(required_node_affinity(pod.spec) or {}, "nodeSelectorTerms")
+    named = {item["key"] for term in terms for item in items(term, "matchExpressions")}
+    nearest = min(
+        groups,
+        key=lambda group: (_refusal_distance(pod, group), -len(named & group.node.labels.keys())),
+    )
     refused = refusals(pod, nearest.node)
     against = "; ".join(refusal.message for refusal in refused)
     against = against or "its controller does not choose it"
