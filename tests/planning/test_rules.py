@@ -861,7 +861,7 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([CHECK, config(UNKNOWN)], CHECKED, OPEN, "is not known"),  # pyright: ignore[reportArgumentType]
         ([CHECK], CHECKED, OPEN, "whether AdmissionCheck nodes creates one is not known"),
         ([config()], CHECKED, OPEN, "admits nothing without its AdmissionCheck nodes"),
-        ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, OPEN, "admits nothing without"),
+        ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, OPEN, "nodes of ClusterQueue team is of the controller mine"),
     ],
 )  # fmt: skip
 def test_queued_nodes_follow_the_admission_check(
@@ -869,7 +869,7 @@ def test_queued_nodes_follow_the_admission_check(
 ) -> None:
     found = judge(queued_for_nodes(*checks, **of_queue)).workloads[0]
     assert found.verdict is expected
-    rule = "queue" if "admits" in words else "queued-nodes"
+    rule = "queue" if "admits" in words or "of ClusterQueue" in words else "queued-nodes"
     assert [each.rule for each in found.reasons] == ([rule] if words else [])
     assert all(
         words in each.message and "anti-affinity" not in each.remedy for each in found.reasons
