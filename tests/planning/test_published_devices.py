@@ -177,6 +177,18 @@ def test_claims_that_are_not_followed_are_undetermined(other: Manifest) -> None:
     assert verdict(*SHOWN, copy.deepcopy(other), server(1)) is OPEN
 
 
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ([claimed('device.driver.matches("^gpu")', name="h")], "the condition"),
+        ([namespaced(API, "ResourceClaim", "shared", spec=OF_CLAIM)], "ResourceClaim shared,"),
+    ],
+)
+def test_what_is_not_followed_of_claims_is_named(more: list[Manifest], what: str) -> None:
+    found = judge_documents([*SHOWN, *more, server(1)]).workloads[0]
+    assert f"planning does not follow {what}" in str([each.message for each in found.reasons])
+
+
 def test_without_slices_or_class_nothing_is_known() -> None:
     assert verdict(device_class(IS_DRIVER), claimed(), server(1)) is OPEN
     assert verdict(claimed(), server(1), *TWO_EACH) is OPEN

@@ -87,7 +87,9 @@ def _unknown_scheduling(cluster: Cluster, workload: Workload, pod: PodClass) -> 
 def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iterator[Refusal]:
     """Yield the doubt about devices that planning cannot count."""
     classes = cluster.devices.classes(spec, workload.namespace)
-    message = f"it claims devices of {classes}, and their drivers decide which node has them"
+    gap = cluster.devices.not_followed
+    why = f"planning does not follow {gap}" if gap else "their drivers decide which node has them"
+    message = f"it claims devices of {classes}, and {why}"
     remedy = (
         "Check it by a rehearsal, or request the devices as an extended resource if their "
         "driver offers one."

@@ -58,6 +58,11 @@ class DeviceClaims:
                 if exact.get("deviceClassName") not in labels.NETWORK_DEVICE_CLASSES:
                     yield {} if devices.get("constraints") else exact
 
+    @property
+    def not_followed(self) -> str:
+        """The part of shown claims that planning does not follow, in words."""
+        return self._slices.not_followed
+
     def with_published(self, node: NodeClass) -> NodeClass:
         """Return a node with its free devices, as its drivers publish them."""
         free = {} if node.is_template else self._slices.on(name_of(node.manifest))

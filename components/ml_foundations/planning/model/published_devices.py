@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, mappings, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, parse_quantity
+from ml_foundations.kubernetes.words import shown
 
 _TEXT = r"""['"]([^'"]+)['"]"""
 _DRIVER = re.compile(rf"device\.driver == {_TEXT}")
@@ -49,14 +50,18 @@ class PublishedDevices:
         self._known: dict[str, frozenset[_Device]] = {}
         names: dict[frozenset[_Device], str] = {}
         taken: set[_Device] = set()
+        self.not_followed = ""
+        """What planning does not follow, in words; "" if it follows all or does not know it."""
         try:
             if by_kind.get("ResourceSlice"):
                 taken = _taken(by_kind)
                 self._devices.update(_shown(by_kind["ResourceSlice"]))
                 for request in requests:
                     self._add(request, names)
-        except _NOT_FOLLOWED:
+        except _NOT_FOLLOWED as error:
             names = {}
+            if isinstance(error, _NotFollowedError):
+                self.not_followed = str(error)
         self._names = names
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for devices, name in names.items():
@@ -109,7 +114,9 @@ def _taken(by_kind: Mapping[str, Sequence[Manifest]]) -> set[_Device]:
     claims = by_kind.get("ResourceClaim", ())
     for claim in claims:
         devices = section(claim, "status", "allocation", "devices")
-        for result in devices["results"]:  # one that waits may get any device
+        if not devices:
+            raise _NotFollowedError(f"ResourceClaim {name_of(claim)}, which may get any device")
+        for result in devices["results"]:
             if result.keys() - _OF_RESULT:
                 raise _NotFollowedError
             taken.add((result["driver"], result["pool"], result["device"]))
@@ -152,7 +159,7 @@ def _holds(term: str, driver: str, device: Manifest) -> bool:
         if match[3]:
             return value["string"] == match[3]
         return value["int"] == int(match[4]) if match[4] else value["bool"] is (match[5] == "true")
-    raise _NotFollowedError
+    raise _NotFollowedError(f"the condition {shown(term, 100)}")
 
 
 def _value(values: Manifest, domain: str, name: str, driver: str) -> Manifest:
