@@ -189,6 +189,20 @@ def test_what_is_not_followed_of_claims_is_named(more: list[Manifest], what: str
     assert f"planning does not follow {what}" in str([each.message for each in found.reasons])
 
 
+def test_the_channel_of_a_compute_domain_needs_no_declared_template() -> None:
+    """NVIDIA's controller makes the template that the domain names."""
+    channel = {"channel": {"resourceClaimTemplate": {"name": "g"}}, "numNodes": 1}
+    domain = namespaced("resource.nvidia.com/v1beta1", "ComputeDomain", "dom", spec=channel)
+    found = judge_documents([domain, server(1), node("n")])
+    assert found.stack is OPEN
+    (reason,) = found.workloads[0].reasons
+    assert "a channel of ComputeDomain dom" in reason.message
+    assert "Declare" not in reason.remedy
+    elsewhere = {**domain, "metadata": {"name": "dom", "namespace": "other"}}
+    (reason,) = judge_documents([elsewhere, server(1), node("n")]).workloads[0].reasons
+    assert reason.remedy == "Declare ResourceClaimTemplate g."
+
+
 def test_without_slices_or_class_nothing_is_known() -> None:
     assert verdict(device_class(IS_DRIVER), claimed(), server(1)) is OPEN
     assert verdict(claimed(), server(1), *TWO_EACH) is OPEN

@@ -94,6 +94,10 @@ def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iter
         "Check it by a rehearsal, or request the devices as an extended resource if their "
         "driver offers one."
     )
+    if domains := cluster.devices.domains(spec, workload.namespace):
+        channel = f"a channel of ComputeDomain {names(domains)}"
+        message = f"it claims {channel}, whose controller decides which nodes have one"
+        remedy = "Check it on the cluster."
     if missing := cluster.devices.missing(spec, workload.namespace):
         are_missing = f"{names(missing)} {verb(len(missing), 'is', 'are')} not shown"
         message = f"it claims devices, and {are_missing} in resource.k8s.io/v1"

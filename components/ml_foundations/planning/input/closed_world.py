@@ -186,6 +186,8 @@ class ClassifiedDocuments:
         if is_made(document, self._shown):
             return
         self.undescribed.append(document)
+        if document["kind"] == "ComputeDomain":
+            self.judged.append(document)  # its controller makes templates that pods name
         # A template of a TrainJob is a part of what its runtime makes.
         why = annotations_of(document).get(UNRESOLVED)
         pods = () if why else tuple(_pod_templates(document, ""))

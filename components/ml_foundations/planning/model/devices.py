@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, section, text_of
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    name_of,
+    namespace_of,
+    section,
+    text_of,
+)
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total, whole_number
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass
@@ -37,6 +44,12 @@ class DeviceClaims:
         for kind, field, *path in (_CLAIM, _TEMPLATE):
             for claim in by_kind.get(kind, ()):
                 self._specs[field, *key_of(claim)] = section(claim, *path)
+        self._domains: dict[tuple[str, str], str] = {}
+        """The ComputeDomains by the templates of claims that their controller makes."""
+        for domain in by_kind.get("ComputeDomain", ()):
+            template = section(domain, "spec", "channel", "resourceClaimTemplate")
+            key = (namespace_of(domain), text_of(template, "name"))
+            self._domains[key] = name_of(domain)
         self._has_slices = bool(by_kind.get("ResourceSlice"))
         self._published: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """The whole GPUs that drivers publish, by node and product."""
@@ -82,13 +95,20 @@ class DeviceClaims:
                     named[str(choice["deviceClassName"])] = None
         return ", ".join(named) or "classes that are not shown"
 
+    def domains(self, spec: Manifest, namespace: str) -> list[str]:
+        """Return the ComputeDomains of NVIDIA whose channels a pod claims."""
+        claimed = [text_of(claim, _TEMPLATE[1]) for claim in items(spec, "resourceClaims")]
+        keys = [(namespace, name) for name in claimed]
+        return [self._domains[key] for key in keys if key in self._domains]
+
     def missing(self, spec: Manifest, namespace: str) -> list[str]:
         """Return the templates and classes that a pod needs and that are not shown."""
         field = _TEMPLATE[1]
         kind = _TEMPLATE[0]
         missing: list[str] = []
         for name in (text_of(claim, field) for claim in items(spec, "resourceClaims")):
-            if name and (field, namespace, name) not in self._specs:
+            is_made = (namespace, name) in self._domains
+            if name and not is_made and (field, namespace, name) not in self._specs:
                 missing.append(f"{kind} {name}")
         # Without slices, the drivers come later, and their classes with them.
         for request in self._requests(spec, namespace, field) if self._has_slices else ():
