@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.tables import rows
 from ml_foundations.models.arguments import whole_number
+from ml_foundations.models.command import release_of
 from ml_foundations.models.launches import VISIBLE, Launch
 from ml_foundations.models.reasons import Cause, Reason, Severity
 from ml_foundations.models.serving import FIT, Serving, read_container
@@ -410,13 +411,52 @@ def test_random_words_never_break_the_reader() -> None:
 
 def test_the_table_of_arguments_sets_fields_that_exist() -> None:
     table = files("ml_foundations.catalog").joinpath("server_arguments.csv").read_text()
-    groups = table.split("field\n", 1)[1].split("\n# ")
+    groups = table.split("until\n", 1)[1].split("\n# ")
     assert all(re.match(r"(# )?\d{4}-\d\d-\d\d: .+\n\w+,", group) for group in groups)
     for row in rows("server_arguments.csv"):
         assert row["value"] in ("switch", "one", "optional", "several", "json"), row
         assert (row["effect"] == "read") == bool(row["field"]), row
         assert row["effect"] in ("read", "none", "more", "unknown"), row
         assert not row["field"] or row["field"] in Serving.__dataclass_fields__, row
+        ends = [release_of(row[key]) for key in ("since", "until") if row[key]]
+        assert not ends or (row["program"] == "vllm" and (0, 11, 0) <= ends[0] < (0, 34, 0)), row
+        assert ends == sorted(ends), row
+
+
+@pytest.mark.parametrize(
+    ("tag", "word", "fix"),
+    [
+        ("v0.24.0", "--disable-log-requests", "Remove it, or use a release before 0.17.0"),
+        ("v0.18.0", "--swap-space=4", "Remove it, or use a release before 0.18.0"),
+        ("v0.24.0", "--guided-decoding-backend=auto", "Remove it, or use a release before 0.12.0"),
+        ("v0.11.0", "--enable-reasoning", "Remove it, or use a release before 0.11.0"),
+        ("v0.11.0", "--performance-mode=balanced", "Remove it, or use 0.17.0 or later"),
+        ("v0.30.0", "--device-memory-utilization=0.8", "Remove it, or use 0.31.0 or later"),
+        ("v0.32.0", "--disable-prefix-caching", "Remove it, or use 0.33.0 or later"),
+    ],
+)
+def test_an_argument_that_a_release_lacks_ends_it(tag: str, word: str, fix: str) -> None:
+    reason = read(MODEL, word, tag=tag)
+    assert isinstance(reason, Reason)
+    assert (reason.severity, reason.path) == (Severity.REFUSED, "args[1]")
+    assert reason.sentences() == (f"{word} is unknown to vLLM {tag[1:]}", fix)
+    # Of other images, the release is not known.
+    assert isinstance(read(MODEL, word, tag="latest"), Serving)
+
+
+def test_arguments_and_prefixes_are_those_of_the_release() -> None:
+    assert read_known(MODEL, "--disable-log-requests", tag="v0.14.1").reasons == ()
+    # The newest releases switch --enable-log-requests off by this name.
+    assert read_known(MODEL, "--disable-log-requests", tag="v0.33.0").reasons == ()
+    newest = ("--device-memory-utilization=0.8", "--log-level", "info", "--max-num-active-seqs=8")
+    assert read_known(MODEL, *newest, tag="v0.33.0").utilization == Fraction(4, 5)
+    assert read_known(MODEL, "--reasoning", "qwen3", tag="v0.11.0").reasons == ()
+    assert read(MODEL, "--reasoning", "qwen3", tag="v0.33.0").cause is Cause.UNKNOWN_ARGUMENT
+
+
+def test_a_length_that_older_releases_do_not_choose() -> None:
+    assert causes(read_known(MODEL, "--max-model-len=auto", tag="v0.13.0")) == [Cause.INVALID_VALUE]
+    assert read_known(MODEL, "--max-model-len=auto", tag="v0.14.0").reasons == ()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ml_foundations.models.sizes import check_launch, check_sizes
 def sizes(
     *args: str, gpus: int = 1, pods: int | None = 1, model: str = "Qwen/Qwen3-14B", **more: Any
 ) -> dict[Cause, Severity]:
-    container = {"image": "vllm/vllm-openai:v0.19.1", "args": [model, *args], **more}
+    container = {"image": "vllm/vllm-openai:v0.24.0", "args": [model, *args], **more}
     serving = read_container(container)
     assert isinstance(serving, Serving), serving
     reasons = check_sizes(serving, MODELS.get(model), gpus=gpus, pods=pods)

@@ -15,13 +15,16 @@ from typing import Any, NamedTuple, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
 from ml_foundations.kubernetes.trees import is_mapping
-from ml_foundations.models.command import Word
+from ml_foundations.models.command import Release, Word, release_of
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined, warning
 
 _UNITS = {
     **{letter: 1000**power for power, letter in enumerate("kmgt", 1)},
     **{letter: 1024**power for power, letter in enumerate("KMGT", 1)},
 }
+_INVERSES = {"enable": "disable", "disable": "enable"}
+_HAS_INVERSES: Release = (0, 33, 0)
+"""From this release, --disable-x switches --enable-x off, and the reverse (EnableDisableAction)."""
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
@@ -32,6 +35,12 @@ class Argument(NamedTuple):
     value: str
     effect: str
     field: str
+    since: Release
+    until: Release
+
+    def is_of(self, release: Release | None) -> bool:
+        """Return whether a release has it; one that is not known may have it."""
+        return release is None or self.since <= release < self.until
 
 
 class Given(NamedTuple):
@@ -64,20 +73,30 @@ class Parser:
     def __init__(self, program: str) -> None:
         self.arguments: dict[str, Argument] = {}
         self._program = program
-        self._options: dict[str, tuple[Argument, bool]] = {}
-        """Arguments by their names with dashes, and whether the name switches them on."""
+        self._options: list[tuple[str, tuple[Argument, bool]]] = []
+        """Names with dashes, their arguments, and whether the name switches these on."""
         for row in rows("server_arguments.csv"):
             if row["program"] != program:
                 continue
-            argument = Argument(row["argument"], row["value"], row["effect"], row["field"])
-            self.arguments[argument.name] = argument
-            for name in (f"--{argument.name}", *row["short"].split()):
-                self._options[name] = argument, True
+            name = row["argument"]
+            since = release_of(row["since"] or "0.0.0")
+            until = release_of(row["until"] or "9999.0.0")
+            argument = Argument(name, row["value"], row["effect"], row["field"], since, until)
+            self.arguments[name] = argument
+            names = (f"--{name}", *row["short"].split())
+            self._options += [(option, (argument, True)) for option in names]
             if argument.value == "switch":
-                self._options.setdefault(f"--no-{argument.name}", (argument, False))
+                self._options.insert(0, (f"--no-{name}", (argument, False)))
+            verb, _, rest = name.partition("-")
+            if argument.value == "switch" and verb in _INVERSES:
+                paired = argument._replace(since=max(argument.since, _HAS_INVERSES))
+                self._options.insert(0, (f"--{_INVERSES[verb]}-{rest}", (paired, False)))
 
-    def parse(self, words: Sequence[Word], *, is_release_known: bool = True) -> Parsed:
-        """Return the arguments of a command line, without the program.
+    def _options_of(self, release: Release | None) -> dict[str, tuple[Argument, bool]]:
+        return {name: option for name, option in self._options if option[0].is_of(release)}
+
+    def parse(self, words: Sequence[Word], release: Release | None = None) -> Parsed:
+        """Return the arguments of a command line of a release, without the program.
 
         Raises:
             UnplacedError: A word cannot be read with certainty, or ends the program.
@@ -98,7 +117,7 @@ class Parser:
             name, dot, _ = name.partition(".")
             if name.startswith("--"):
                 name = name.replace("_", "-")
-            argument, is_on = self._find(name, word)
+            argument, is_on = self._find(name, word, release)
             if dot and argument.value != "json":
                 raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.text, word.path))
             if not equals:
@@ -109,18 +128,26 @@ class Parser:
                 is_off = attached.lower() == "false" and self._program == "vllm"
                 flag = f"--{'no-' if is_off else ''}{argument.name}"
                 # Before 0.11, some switches of vLLM had a value.
-                reason = refused if is_release_known else warning
+                reason = refused if release else warning
                 raise UnplacedError(reason(Cause.SWITCH_VALUE, word.text, flag, word.path))
         return parsed
 
-    def _find(self, name: str, word: Word) -> tuple[Argument, bool]:
+    def _find(self, name: str, word: Word, release: Release | None) -> tuple[Argument, bool]:
         """Return an argument, and whether it is switched on."""
-        if name in self._options:
-            return self._options[name]
-        names = [option for option in self._options if option.startswith(name)]
+        options = self._options_of(release)
+        names = [option for option in options if option.startswith(name)]
+        if name in options:
+            return options[name]
         if name.startswith("--") and len(names) == 1:
-            return self._options[names[0]]
-        raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.text, word.path))
+            return options[names[0]]
+        argument, _ = self._options_of(None).get(name, (None, False))
+        if argument is None or release is None:
+            raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.text, word.path))
+        is_early = release < argument.since
+        bound = ".".join(map(str, argument.since if is_early else argument.until))
+        use = f"{bound} or later" if is_early else f"a release before {bound}"
+        tag = ".".join(map(str, release))
+        raise UnplacedError(refused(Cause.OF_RELEASE, word.text, tag, word.path, use=use))
 
 
 def _is_option(word: Word) -> bool:

@@ -75,6 +75,11 @@ class Program:
     """What a script runs before it: it may install another release, or start Ray."""
 
 
+def release_of(text: str) -> Release:
+    """Return a release, such as 0.19.1."""
+    return cast("Release", tuple(map(int, text.split("."))))
+
+
 def program(container: Mapping[str, Any]) -> Program | Reason | None:
     """Return what a container starts, or None if its image and command are of nothing known."""
     env: dict[str, str | None] = {}
@@ -84,7 +89,7 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
         env[str(variable.get("name"))] = None if UNKNOWN in value else value
     matched = _IMAGE.fullmatch(str(container.get("image", "")))
     image, tag = (matched["name"], matched["release"]) if matched else ("", None)
-    release = cast("Release", tuple(map(int, tag.split(".")))) if tag else None
+    release = release_of(tag) if tag else None
     engine = "tgi" if image.startswith(_TGI_OF_GOOGLE) else _IMAGES.get(image, "")
     entrypoint = [] if container.get("command") else _ENTRYPOINTS.get(engine, [])
     fields = [("image", text) for text in entrypoint]

@@ -39,6 +39,7 @@ class Cause(Enum):
         "Write --config FILE",
     )
     SWITCH_VALUE = ("{value} has a value, which the flag does not accept", "Write {limit}")
+    OF_RELEASE = ("{value} is unknown to vLLM {limit}", "Remove it, or use {use}")
     INVALID_VALUE = ("{it} is {value}, and {limit} is needed", "Correct the argument")
     CHANGES_MEMORY = "the effect of {value} on memory is not known"
     TAKES_MORE_MEMORY = "the memory that {value} takes is not counted"

@@ -19,6 +19,8 @@ from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 
 FIT = -1
 """A longest length that the server chooses so that it fits."""
+_HAS_AUTO_LENGTH: Release = (0, 14, 0)
+"""From this release, --max-model-len may be auto (engine/arg_utils.py)."""
 _READ_RELEASES = {"vllm": ((0, 11, 0), (0, 34, 0)), "sglang": ((0, 5, 0), (0, 6, 0))}
 """Releases whose sources were read: from the first, before the last."""
 _LOADERS = ("auto", "safetensors", "pt", "hf", "fastsafetensors", "mistral", "npcache")
@@ -159,7 +161,9 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     parser = _PARSERS[started.name]
     is_vllm = started.name == "vllm"
     words = with_config(started.arguments, files) if is_vllm else started.arguments
-    parsed = parser.parse(words, is_release_known=started.release is not None)
+    surroundings = _surroundings(started)
+    release = surroundings["release"]
+    parsed = parser.parse(words, release)
     if is_vllm and parsed.positional:
         model = parsed.positional.pop(0)
         # It wins over a file's. `vllm serve` moves a --model of the command line before it.
@@ -183,6 +187,8 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
             continue
         option = f"--{name}"
         value = _value(key, given.value)
+        if given.value == "auto" and value == FIT and release and release < _HAS_AUTO_LENGTH:
+            value = None
         effect = argument.effect if given.value is not False or key else ""
         if effect == "read":
             paths[key] = given.path
@@ -207,7 +213,7 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     return Serving(
         engine=started.name,
         has_literal_rank=str(rank).isdecimal(),
-        **_surroundings(started),
+        **surroundings,
         **values,
         unknown=frozenset(unknown),
         paths=paths,
