@@ -123,6 +123,16 @@ def test_a_model_that_is_misspelled() -> None:
     assert finding.remedy.startswith("Did you mean Qwen/Qwen3-")
 
 
+def test_a_model_that_is_not_known_hides_no_other_fault() -> None:
+    name = "meta-llama/Llama-3.1-405B-Instruct-FP8"
+    llm = server(f"--model={name} -tp 8")
+    llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": name}
+    findings = [item for item in judged(llm, L4).findings if item.rule in RULES]
+    assert of_programs(judged(llm, L4)) == [ARGUMENTS, MAY_NOT_FIT]
+    # The model in 16 bits has more weights.
+    assert findings[1].remedy == "Set ml-foundations/model to the folder of its config.json."
+
+
 @pytest.mark.parametrize(
     ("nodes", "place"),
     [

@@ -112,14 +112,19 @@ def _findings(
             is_certain=workload.kind in groups() and not may_change,
             has_other_release=has_other_release(manifest),
         )
+        is_faulty = False
         try:
             facts = _declared_facts(pods)
         except ReadError as fault:
+            is_faulty = True
             path = f"{pods.path.removesuffix('.spec')}.metadata.annotations"
-            hint = did_you_mean(str(annotations_of(pods.template).get(labels.MODEL)), MODELS)
-            remedy = hint or f"Correct {labels.MODEL}."
+            name = str(annotations_of(pods.template).get(labels.MODEL))
+            # A name with an addition is a variant, such as one in FP8, with different weights.
+            is_variant = any(name.startswith(known) for known in MODELS)
+            hint = "" if is_variant else did_you_mean(name, MODELS)
+            remedy = f"{hint} Set {labels.MODEL} to the folder of its config.json.".strip()
             yield warning("model-memory", str(workload), path, str(fault), remedy)
-            continue
+            facts = None
         candidates = _candidates(container, nodes)
         if facts is not None:
             yield from _of_training(container, facts, candidates)
@@ -134,7 +139,10 @@ def _findings(
                 yield container.finding("server-arguments", reason, it)
         elif isinstance(program, Serving):
             facts = facts or MODELS.get(program.model or "")
-            yield from _of_server(container, program, facts, candidates)
+            for finding in _of_server(container, program, facts, candidates):
+                # Why the memory is not judged is known already.
+                if not is_faulty or finding.rule != "model-capacity":
+                    yield finding
             listed = [node for same in candidates.values() for node in same]
             places = listed if all(candidates.values()) else []
             downloads = check_download(stack, workload, pods, manifest, program, places)
