@@ -68,6 +68,30 @@ def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "No machine of the catalog surely serves" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Llama-4-Scout-17B-16E-Instruct", "The weights of Llama-4-Scout-17B-16E-Instruct are not"),
+        ("DeepSeek-V3.2", "The KV cache of DeepSeek-V3.2 is not known."),
+        ("Mistral-Large-Instruct-2411", "The longest length of the model is not known. Set --con"),
+    ],
+)
+def test_a_fact_that_is_not_known_is_named(
+    capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    assert main([name]) == 1
+    assert capsys.readouterr().out.splitlines()[1].startswith(reason)
+    assert main(["Mistral-Large-Instruct-2411", "--context=32k"]) == 0
+
+
+def test_a_model_without_a_cache_serves_any_number_of_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = printed(capsys, "bge-m3", "--requests=5000")[2:]
+    assert rows[0][0] == "g2-standard-4"
+    assert {row[-2] for row in rows if len(row) == 9} == {"any"}
+
+
 def with_pools(capsys: pytest.CaptureFixture[str], *arguments: str, **pools: str) -> list[str]:
     """Return the lines for a stack with node pools of some machine types."""
 

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.spelling import did_you_mean, not_among
 from ml_foundations.kubernetes.words import number
 from ml_foundations.models.arguments import whole_number
 from ml_foundations.models.facts import MODELS, ModelFacts
-from ml_foundations.models.ways import Way, ways
+from ml_foundations.models.ways import Way, doubts, ways
 
 _MOST = 12
 """The most ways that are printed."""
@@ -61,7 +61,7 @@ def main(
     asked = f"{requests} of {length:,} tokens" if length else requests
     if not fitting:
         print(printable.line(f"No machine of the catalog surely serves {facts.model} to {asked}."))
-        print("Ask for a shorter --context or fewer --requests, or divide these among replicas.")
+        print(printable.line(_remedy(facts, options.context)))
         return 1
     print(
         printable.line(f"{facts.model} with vLLM, for {asked} at once, prices in {options.region}:")
@@ -75,6 +75,16 @@ def main(
     return 0
 
 
+def _remedy(facts: ModelFacts, context: int | None) -> str:
+    """Return what to change, or what is not known, if nothing serves a model."""
+    if not context and not facts.max_length:
+        return "The longest length of the model is not known. Set --context."
+    unknown = "; ".join(doubts(facts, context=context))
+    if unknown:
+        return f"{unknown[0].upper()}{unknown[1:]}."
+    return "Ask for a shorter --context or fewer --requests, or divide these among replicas."
+
+
 def _table(
     facts: ModelFacts, fitting: Sequence[Way], pools: Mapping[str, Sequence[str]]
 ) -> list[str]:
@@ -86,7 +96,7 @@ def _table(
         cache = f"{float(way.cache_gib):.1f}"
         tensor = str(way.tensor)
         names = ", ".join(pools.get(way.machine, ()))
-        requests = f"{way.requests:,}"
+        requests = "any" if way.requests is None else f"{way.requests:,}"
         rows.append((way.machine, gpus, tensor, weights, cache, requests, price, names))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines: list[str] = []

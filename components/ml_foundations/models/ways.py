@@ -9,8 +9,8 @@ from ml_foundations.catalog.charges import STAND_IN
 from ml_foundations.catalog.machine_types import GPUS, Accelerator, MachineType
 from ml_foundations.models.command import Release
 from ml_foundations.models.facts import ModelFacts
-from ml_foundations.models.memory import GpuMemory, check_memory
-from ml_foundations.models.reasons import GIB, TENSOR_SIZES, Severity
+from ml_foundations.models.memory import GpuMemory, MemoryVerdict, check_memory
+from ml_foundations.models.reasons import GIB, TENSOR_SIZES, Cause, Severity
 from ml_foundations.models.serving import Serving
 from ml_foundations.models.sizes import check_sizes
 
@@ -30,8 +30,8 @@ class Way:
     """fp8 if the server quantizes the weights, empty if they stay as they are."""
     cache_gib: Fraction
     """What is left for the KV cache on each GPU."""
-    requests: int
-    """Requests of the longest length at once."""
+    requests: int | None
+    """Requests of the longest length at once, None if they need no cache."""
     usd_per_hour: Decimal | None
     """The list price of the machine, None if not known."""
 
@@ -67,7 +67,7 @@ def ways(
             on_gpus[machine.gpu] = [*_on_gpu(facts, machine.gpu, serving)]
         price = machine.price(region)
         for way in on_gpus[machine.gpu]:
-            if way.tensor <= machine.gpu_count and way.requests >= requests:
+            if way.tensor <= machine.gpu_count and (way.requests or requests) >= requests:
                 count = machine.gpu_count
                 priced = replace(way, machine=machine.name, gpu_count=count, usd_per_hour=price)
                 fitting.append(priced)
@@ -82,23 +82,42 @@ def ways(
     return [*best.values()]
 
 
-def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
+def doubts(facts: ModelFacts, *, context: int | None) -> list[str]:
+    """Return what is not known about a model, if no GPU surely serves it, as sentences."""
+    serving = Serving(engine="vllm", release=_NEWEST, max_length=context)
+    verdicts = [verdict for gpu in GPUS for _, verdict in _verdicts(facts, gpu, serving)]
+    if not all(verdict.severity for verdict in verdicts):
+        return []
+    reasons = [reason for verdict in verdicts for reason in verdict.reasons]
+    about_model = [reason for reason in reasons if reason.cause is not Cause.UNKNOWN_GPU_MEMORY]
+    unknown = [item for item in about_model if item.severity is Severity.UNDETERMINED]
+    return [*dict.fromkeys(reason.sentences()[0] for reason in unknown)]
+
+
+def _verdicts(
+    facts: ModelFacts, gpu: str, serving: Serving
+) -> Iterator[tuple[Serving, MemoryVerdict]]:
     memory = GpuMemory.of(Accelerator((GPUS[gpu],)))
     for scheme in ("",) if facts.quantization else ("", "fp8"):
         for size in TENSOR_SIZES:
             given = replace(serving, tensor=size, quantization=scheme or serving.quantization)
             faults = check_sizes(given, facts, gpus=size)
-            verdict = check_memory(given, facts, memory)
-            is_refused = any(fault.severity is Severity.REFUSED for fault in faults)
-            if is_refused or verdict.severity or not verdict.requests or not verdict.cache:
-                continue
-            yield Way(
-                machine="",
-                gpu=gpu,
-                gpu_count=0,
-                tensor=size,
-                quantization=scheme,
-                cache_gib=verdict.cache.low / GIB,
-                requests=int(verdict.requests.low),
-                usd_per_hour=None,
-            )
+            if not any(fault.severity is Severity.REFUSED for fault in faults):
+                yield given, check_memory(given, facts, memory)
+
+
+def _on_gpu(facts: ModelFacts, gpu: str, serving: Serving) -> Iterator[Way]:
+    for given, verdict in _verdicts(facts, gpu, serving):
+        needs_cache = not verdict.request or verdict.request.high != 0
+        if verdict.severity or not verdict.cache or (needs_cache and not verdict.requests):
+            continue
+        yield Way(
+            machine="",
+            gpu=gpu,
+            gpu_count=0,
+            tensor=given.tensor,
+            quantization=given.quantization or "",
+            cache_gib=verdict.cache.low / GIB,
+            requests=int(verdict.requests.low) if verdict.requests else None,
+            usd_per_hour=None,
+        )
