@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.models.command import Program, program
+from ml_foundations.models.command import Program, Word, program
 from ml_foundations.models.reasons import Cause, Reason
 from ml_foundations.models.serving import Serving, read_container
 
@@ -51,6 +51,8 @@ READ = [
     f'false && export A=1; export B=1; {SERVE} --a "$A" --b $B',
     f'pip x; A=5 | cat; nohup {SERVE} "$A" x',
     "torchrun --nproc_per_node $TP train.py $ARGS",
+    f"env A=1 B=$TP C=$HOST {SERVE} --x=$A",
+    f"exec timeout --kill-after=9 600s nice -n 5 env {SERVE}",
     f"exec 2>&1; sleep 0;\n\n{SERVE} &&\n echo end",
 ]
 
@@ -73,9 +75,9 @@ UNDETERMINED = {
     f"$START; {SERVE}": "$START",
     f"set -a; A=1; {SERVE}": "set",
     f"IFS=,; {SERVE}": "IFS",
-    f"env A=1 {SERVE}": "env",
+    f"env -i A=1 {SERVE}": "env",
+    f"nsys profile {SERVE}": "nsys",
     f"read A; {SERVE}": "read",
-    f"numactl -N 0 {SERVE}": "numactl",
     f"{SERVE} &\n{SERVE}": "two programs",
     f"{SERVE} &\nif true; then {SERVE}; fi": "if",
     f"exec {SERVE} & exec {SERVE}": "two programs",
@@ -153,6 +155,44 @@ def test_the_sentence_names_the_syntax() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "uv run vllm",
+        "uv run --no-sync -- vllm",
+        "/usr/bin/tini -s -- vllm",
+        "dumb-init vllm",
+        "numactl -N 0 vllm",
+        "env A=b vllm",
+        "numactl --cpunodebind=0 -m 0 /opt/bin/vllm",
+        "timeout 9h nohup nice vllm",
+        "python3 -u -m vllm.entrypoints.cli.main",
+        "tini -- env A=b python3 -m vllm.entrypoints.cli.main",
+    ],
+)
+def test_programs_that_only_start_another_one_are_skipped(words: str) -> None:
+    image = "vllm/vllm-openai:v0.19.1"
+    judged = program({"image": image, "command": words.split(), "args": ["serve", "m"]})
+    assert isinstance(judged, Program)
+    assert judged.arguments == (Word("m", "args[1]"),)
+    assert judged.env == ({"A": "b"} if "A=b" in words else {})
+    # A project of uv may have another release.
+    assert judged.release == (None if words.startswith("uv") else (0, 19, 1))
+
+
+def test_a_script_after_such_a_program() -> None:
+    command = ["/tini", "--", "env", "TP=4", "bash", "-c", "vllm serve m -tp $TP"]
+    judged = program({"image": "mine", "command": command})
+    assert isinstance(judged, Program)
+    assert judged.arguments[-1] == Word("4", "command[6]")
+
+
+def test_a_program_that_is_not_known_to_start_only_another_one_is_named() -> None:
+    reason = program({"image": "mine", "command": ["nsys", "profile", "vllm", "serve", "m"]})
+    assert isinstance(reason, Reason)
+    assert reason.sentences()[0] == "nsys may start a server, whose arguments are not read"
+
+
 @pytest.mark.parametrize("script", ["sleep infinity", "if x; then y; fi", "python a.py", "$X", ""])
 def test_scripts_of_other_programs_are_not_judged(script: str) -> None:
     assert started(script) is None
@@ -171,7 +211,7 @@ def test_scripts_of_other_programs_are_not_judged(script: str) -> None:
 )
 def test_the_options_of_a_shell(shell: tuple[str, ...]) -> None:
     assert [word.text for word in read(SERVE, *shell).arguments] == ["m", "-tp", "8"]
-    assert started(SERVE, *shell[:1], "start.sh", "-c") is None
+    assert isinstance(started(SERVE, *shell[:1], "start.sh", "-c"), Reason)
 
 
 def test_only_an_argument_whose_value_is_not_known_is_unknown() -> None:

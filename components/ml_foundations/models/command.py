@@ -25,6 +25,13 @@ _SHELL = re.compile(
     r"-[a-z]*c[a-z]*\0(?:[-+][^\0]*\0|pipefail\0)*(?=[^\0])"
 )
 """A shell and its options before a script, each with a NUL after it."""
+_WRAPPERS = re.compile(
+    r"(?:(?:[^\0]*/)?(?:env\0(?:[A-Za-z_]\w*=[^\0]*\0)*|(?:tini|dumb-init)\0(?:-[a-z]+\0)*(?:--\0)?"
+    r"|uv\0run\0(?:--(?:no-sync|frozen|locked|active|no-project)\0)*(?:--\0)?"
+    r"|numactl\0(?:--?[a-z]+=[^\0]*\0|-[NmC]\0[^\0]*\0|-l\0|--localalloc\0)*(?:--\0)?"
+    r"|timeout\0(?:--?[a-z-]+(?:=[^\0]*)?\0)*[\d.]+[smhd]?\0|nice\0(?:-n\0?-?\d+\0)?|nohup\0))*"
+)
+"""Programs with their options, each with a NUL after it, that replace themselves by the next."""
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::v?(?P<release>\d+\.\d+\.\d+)?[^@]*)?(?:@.*)?")
 _IMAGES = {
     "vllm-openai": "vllm",
@@ -39,6 +46,7 @@ _ENTRYPOINTS = {"vllm": ["vllm", "serve"], "tgi": ["text-generation-launcher"]}
 """Before vllm 0.12, it is the module of the API server, which reads the same arguments."""
 _PROGRAMS = {
     "vllm serve": "vllm",
+    "-m vllm.entrypoints.cli.main serve": "vllm",
     "-m vllm.entrypoints.openai.api_server": "vllm",
     "-m sglang.launch_server": "sglang",
     "sglang serve": "sglang",
@@ -100,25 +108,30 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
     is_complete = not container.get("envFrom")
     starting: Iterable[Command] = [Command(texts, env)]
     script = path = ""
-    shell = _SHELL.match("\0".join(texts))
+    joined = "\0".join(texts)
+    shell = _SHELL.match(joined, sum(len(word) + 1 for word in _wrapped(texts)))
     if shell:
-        path, script = fields[shell[0].count("\0")]
+        path, script = fields[joined.count("\0", 0, shell.end())]
+        env |= _variables(texts)
         paths = repeat(path)
         starting = commands(script, env, is_complete=is_complete)
     try:
         command, before = _known(starting, script)
     except UnreadableError as error:
-        doubt = undetermined(Cause.UNREADABLE_SCRIPT, str(error), path)
-        return doubt if _SERVERS.search(script) else None
+        cause = Cause.UNREADABLE_SCRIPT if shell else Cause.UNKNOWN_START
+        doubt = undetermined(cause, str(error), path)
+        return doubt if _SERVERS.search(script or joined) else None
     if command is None:
         return None
     name, count = _named(command.words)
+    # A project of uv has the release that it locks.
+    is_of_image = engine == name and not before and "uv" not in command.words[:count]
     return Program(
         name=name,
         image=image,
-        release=release if engine == name and not before else None,
+        release=release if is_of_image else None,
         arguments=tuple(_arguments(islice(zip(command.words, paths, strict=False), count, None))),
-        env=command.env,
+        env=command.env | _variables(command.words),
         env_is_complete=is_complete,
         before=before,
     )
@@ -177,14 +190,26 @@ def _known(starting: Iterable[Command], script: str) -> tuple[Command | None, st
     return known, " ".join(before)
 
 
+def _wrapped(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of programs that only start the next one, such as ``env A=1``."""
+    matched = _WRAPPERS.match("".join(f"{word}\0" for word in words))
+    return words[: matched[0].count("\0")] if matched else ()
+
+
+def _variables(words: Sequence[str]) -> dict[str, str | None]:
+    """Return the variables that ``env`` sets before a program."""
+    pairs = [word.partition("=") for word in _wrapped(words) if word[0].isalpha()]
+    return {name: None if UNKNOWN in value else value for name, equals, value in pairs if equals}
+
+
 def _named(words: Sequence[str]) -> tuple[str, int]:
     """Return the name of a known program, or "", and how many words are before its arguments."""
-    first = words[0].rpartition("/")[2] if words else ""
-    start = 0
+    start = len(_wrapped(words))
+    first = words[start].rpartition("/")[2] if words[start:] else ""
+    named = [*words[:start], first, *words[start + 1 :]]
     if re.fullmatch(r"python[\d.]*", first):
-        start = 2 if words[1:2] == ["-u"] else 1
-    named = [first, *words[1:]]
-    for count in (start + 1, start + 2):
+        start += 2 if words[start + 1 : start + 2] == ["-u"] else 1
+    for count in (start + 1, start + 2, start + 3):
         name = _PROGRAMS.get(" ".join(named[start:count]))
         if name is not None:
             return name, count

@@ -33,6 +33,7 @@ class Cause(Enum):
         "{it} is a script with {value}, which is not read",
         "Write a script without it, or use command and args",
     )
+    UNKNOWN_START = "{value} may start a server, whose arguments are not read"
     UNREADABLE_CONFIG = "{it} is the file {value}, which is not known"
     CONFIG_FORM = (
         "{value} is not read: vLLM reads a file only from --config FILE",

@@ -41,7 +41,7 @@ _SET_ELSEWHERE = re.compile(
 )
 """Variables that controllers, Services and images set without a field of the container."""
 _UNCERTAIN = re.compile(
-    r"if|for|while|until|case|select|function|coproc|time|env|\{|!|\[\[|test|eval|source|\.|exit|return|"
+    r"if|for|while|until|case|select|function|coproc|time|\{|!|\[\[|test|eval|source|\.|exit|return|"
     r"break|continue|shift|read|unset|declare|typeset|local|readonly|let|mapfile|readarray|printf|"
     r"getopts|alias|unalias|shopt|enable|builtin|command"
 )
