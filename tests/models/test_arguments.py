@@ -409,6 +409,13 @@ def test_random_words_never_break_the_reader() -> None:
         assert isinstance(result, Serving | Reason), words
 
 
+def test_the_values_are_of_arguments_of_the_table() -> None:
+    arguments = {row["argument"] for row in rows("server_arguments.csv")}
+    listed = [(row["argument"], row["value"]) for row in rows("server_values.csv")]
+    assert {name for name, _ in listed} < arguments
+    assert len(listed) == len({*listed})
+
+
 def test_the_table_of_arguments_sets_fields_that_exist() -> None:
     table = files("ml_foundations.catalog").joinpath("server_arguments.csv").read_text()
     groups = table.split("until\n", 1)[1].split("\n# ")
@@ -452,6 +459,32 @@ def test_arguments_and_prefixes_are_those_of_the_release() -> None:
     assert read_known(MODEL, *newest, tag="v0.33.0").utilization == Fraction(4, 5)
     assert read_known(MODEL, "--reasoning", "qwen3", tag="v0.11.0").reasons == ()
     assert read(MODEL, "--reasoning", "qwen3", tag="v0.33.0").cause is Cause.UNKNOWN_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("tag", "word", "accepted"),
+    [
+        ("v0.24.0", "--dtype=fp16", "auto, bfloat16, float, float16, float32 or half"),
+        ("v0.24.0", "--kv-cache-dtype=fp8_e5m3", "fp8_e4m3, fp8_e5m2 or fp8_ds_mla"),
+        ("v0.17.0", "--kv-cache-dtype=int8", "fp8, fp8_inc or fp8_ds_mla"),
+        ("v0.17.0", "--kv-cache-dtype=zzz", "auto, bfloat16 or fp8"),
+        ("v0.33.0", "--quantization=int4", "mxfp4, experts_int8 or modelopt_fp4"),
+    ],
+)
+def test_a_value_that_a_release_lacks_ends_it(tag: str, word: str, accepted: str) -> None:
+    (reason,) = read_known(MODEL, word, tag=tag).reasons
+    name, _, value = word.partition("=")
+    assert reason.severity is Severity.REFUSED
+    assert reason.sentences(name)[0] == f"{name} is {value}, and {accepted} is needed"
+    # Of other images, the release is not known.
+    assert read_known(MODEL, word, tag="latest").reasons == ()
+
+
+def test_values_that_a_release_has() -> None:
+    words = ("--dtype=half", "--kv-cache-dtype", "nvfp4", "-q", "None", "--quantization=FP8")
+    assert read_known(MODEL, *words, tag="v0.24.0").reasons == ()
+    # A plugin may add what a release removed.
+    assert read_known(MODEL, "--quantization=gguf", tag="v0.33.0").reasons == ()
 
 
 def test_a_length_that_older_releases_do_not_choose() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
+from ml_foundations.kubernetes.spelling import nearest_names
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.models.command import Release, Word, release_of
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined, warning
@@ -41,6 +42,20 @@ class Argument(NamedTuple):
     def is_of(self, release: Release | None) -> bool:
         """Return whether a release has it; one that is not known may have it."""
         return release is None or self.since <= release < self.until
+
+    def accepts(self, value: Any, release: Release) -> list[str]:
+        """Return the accepted values nearest to one that is refused, else nothing."""
+        listed = [row for row in rows("server_values.csv") if row["argument"] == self.name]
+        accepted = [row["value"] for row in listed if _since(row) <= release]
+        if not accepted or str(value).lower() in (*accepted, "", "none"):
+            return []
+        return (
+            accepted if len(accepted) < 7 else nearest_names(str(value), accepted) or accepted[:3]
+        )
+
+
+def _since(row: Mapping[str, str]) -> Release:
+    return release_of(row["since"] or "0.0.0")
 
 
 class Given(NamedTuple):
@@ -79,9 +94,8 @@ class Parser:
             if row["program"] != program:
                 continue
             name = row["argument"]
-            since = release_of(row["since"] or "0.0.0")
             until = release_of(row["until"] or "9999.0.0")
-            argument = Argument(name, row["value"], row["effect"], row["field"], since, until)
+            argument = Argument(name, row["value"], row["effect"], row["field"], _since(row), until)
             self.arguments[name] = argument
             names = (f"--{name}", *row["short"].split())
             self._options += [(option, (argument, True)) for option in names]

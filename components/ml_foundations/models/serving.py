@@ -12,6 +12,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
+from ml_foundations.kubernetes.words import alternatives
 from ml_foundations.models.arguments import Given, Parser, UnplacedError, whole_number, with_config
 from ml_foundations.models.command import Program, Release, program
 from ml_foundations.models.launches import Launch, read_launch
@@ -189,13 +190,16 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
         value = _value(key, given.value)
         if given.value == "auto" and value == FIT and release and release < _HAS_AUTO_LENGTH:
             value = None
+        accepted = argument.accepts(given.value, release) if is_vllm and release and value else []
+        value = None if accepted else value
         effect = argument.effect if given.value is not False or key else ""
         if effect == "read":
             paths[key] = given.path
             if value is None:
                 unknown.add(key)
                 reason = undetermined(Cause.UNKNOWN_VALUE, option, given.path)
-                invalid = refused(Cause.INVALID_VALUE, given.value, f"another {option}", given.path)
+                limit = alternatives(accepted) if accepted else f"another {option}"
+                invalid = refused(Cause.INVALID_VALUE, given.value, limit, given.path)
                 reasons.append(reason if given.value is None else invalid)
                 continue
             values[key] = value
