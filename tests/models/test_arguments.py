@@ -457,8 +457,42 @@ def test_arguments_and_prefixes_are_those_of_the_release() -> None:
     assert read_known(MODEL, "--disable-log-requests", tag="v0.33.0").reasons == ()
     newest = ("--device-memory-utilization=0.8", "--log-level", "info", "--max-num-active-seqs=8")
     assert read_known(MODEL, *newest, tag="v0.33.0").utilization == Fraction(4, 5)
-    assert read_known(MODEL, "--reasoning", "qwen3", tag="v0.11.0").reasons == ()
+    assert read_known("--reasoning", "qwen3", tag="v0.11.0").reasons == ()
     assert read(MODEL, "--reasoning", "qwen3", tag="v0.33.0").cause is Cause.UNKNOWN_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"tag": "v0.11.0", "args": ["Qwen/Qwen3-32B"]},
+        {"command": ["python3", "-m", "vllm.entrypoints.openai.api_server", "Qwen/Qwen3-32B"]},
+    ],
+)
+def test_the_module_of_the_api_server_ignores_a_model_before_its_options(
+    container: dict[str, Any],
+) -> None:
+    serving = read_known(*container.pop("args", []), **container)
+    assert (serving.model, causes(serving)) == ("Qwen/Qwen3-0.6B", [Cause.IGNORED_MODEL])
+    (reason,) = serving.reasons
+    assert reason.severity is Severity.WARNING
+    assert reason.sentences()[1] == "Write --model=Qwen/Qwen3-32B"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--served-model-name", "mine", "--port", "8080"),
+        ("--served_model_name", "a", MODEL),
+        ("-tp=2", "--served-model-name=a"),
+    ],
+)
+def test_a_served_name_without_a_model_ends_the_server(args: tuple[str, ...]) -> None:
+    reason = read(*args)
+    assert isinstance(reason, Reason)
+    assert (reason.severity, reason.cause) == (Severity.REFUSED, Cause.NO_MODEL)
+    assert read_known(*args, tag="v0.16.0").model == "Qwen/Qwen3-0.6B"
+    assert read_known(*args, "--model", MODEL).model == MODEL
+    assert read_known(MODEL, *args).model == MODEL
 
 
 @pytest.mark.parametrize(

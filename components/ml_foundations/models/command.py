@@ -43,11 +43,12 @@ _IMAGES = {
 _TGI_OF_GOOGLE = "huggingface-text-generation-inference-"
 """How the names of Google's images of it begin. Their tags do not name a release."""
 _ENTRYPOINTS = {"vllm": ["vllm", "serve"], "tgi": ["text-generation-launcher"]}
-"""Before vllm 0.12, it is the module of the API server, which reads the same arguments."""
+_API_SERVER = "vllm.entrypoints.openai.api_server"
+"""The entrypoint before vllm 0.12. It reads the same arguments, but no model without --model."""
 _PROGRAMS = {
     "vllm serve": "vllm",
     "-m vllm.entrypoints.cli.main serve": "vllm",
-    "-m vllm.entrypoints.openai.api_server": "vllm",
+    f"-m {_API_SERVER}": "vllm",
     "-m sglang.launch_server": "sglang",
     "sglang serve": "sglang",
     "text-generation-launcher": "tgi",
@@ -79,6 +80,8 @@ class Program:
     env: Mapping[str, str | None]
     """Variables by name, None if the value is not known."""
     env_is_complete: bool
+    is_api_server: bool
+    """Whether vLLM starts by the module of its API server, not by ``vllm serve``."""
     before: str
     """What a script runs before it: it may install another release, or start Ray."""
 
@@ -100,6 +103,8 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
     release = release_of(tag) if tag else None
     engine = "tgi" if image.startswith(_TGI_OF_GOOGLE) else _IMAGES.get(image, "")
     entrypoint = [] if container.get("command") else _ENTRYPOINTS.get(engine, [])
+    if entrypoint and engine == "vllm" and release and release < (0, 12, 0):
+        entrypoint = ["python3", "-m", _API_SERVER]
     fields = [("image", text) for text in entrypoint]
     for key in ("command", "args"):
         fields += _fields(container, key, env)
@@ -133,6 +138,7 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
         arguments=tuple(_arguments(islice(zip(command.words, paths, strict=False), count, None))),
         env=command.env | _variables(command.words),
         env_is_complete=is_complete,
+        is_api_server=_API_SERVER in command.words[:count],
         before=before,
     )
 

@@ -42,6 +42,14 @@ class Cause(Enum):
     SWITCH_VALUE = ("{value} has a value, which the flag does not accept", "Write {limit}")
     OF_RELEASE = ("{value} is unknown to vLLM {limit}", "Remove it, or use {use}")
     INVALID_VALUE = ("{it} is {value}, and {limit} is needed", "Correct the argument")
+    IGNORED_MODEL = (
+        "vllm.entrypoints.openai.api_server ignores {value} and serves {limit}",
+        "Write --model={value}",
+    )
+    NO_MODEL = (
+        "vllm serve refuses {it} without a model before all options, or --model",
+        "Write --model=NAME",
+    )
     CHANGES_MEMORY = "the effect of {value} on memory is not known"
     TAKES_MORE_MEMORY = "the memory that {value} takes is not counted"
     UNKNOWN_MODEL = "{value} is not in the catalog of models"

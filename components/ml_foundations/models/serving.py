@@ -13,15 +13,24 @@ from types import MappingProxyType
 from typing import Any
 
 from ml_foundations.kubernetes.words import alternatives
-from ml_foundations.models.arguments import Given, Parser, UnplacedError, whole_number, with_config
+from ml_foundations.models.arguments import (
+    Given,
+    Parsed,
+    Parser,
+    UnplacedError,
+    whole_number,
+    with_config,
+)
 from ml_foundations.models.command import Program, Release, program
 from ml_foundations.models.launches import Launch, read_launch
-from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
+from ml_foundations.models.reasons import Cause, Reason, refused, undetermined, warning
 
 FIT = -1
 """A longest length that the server chooses so that it fits."""
 _HAS_AUTO_LENGTH: Release = (0, 14, 0)
 """From this release, --max-model-len may be auto (engine/arg_utils.py)."""
+_REFUSES_NO_MODEL: Release = (0, 17, 0)
+"""From this release, --served-model-name needs a model (utils/argparse_utils.py)."""
 _READ_RELEASES = {"vllm": ((0, 11, 0), (0, 34, 0)), "sglang": ((0, 5, 0), (0, 6, 0))}
 """Releases whose sources were read: from the first, before the last."""
 _LOADERS = ("auto", "safetensors", "pt", "hf", "fastsafetensors", "mistral", "npcache")
@@ -165,12 +174,8 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
     surroundings = _surroundings(started)
     release = surroundings["release"]
     parsed = parser.parse(words, release)
-    if is_vllm and parsed.positional:
-        model = parsed.positional.pop(0)
-        # It wins over a file's. `vllm serve` moves a --model of the command line before it.
-        options = [(word.text or "").partition("=")[0] for word in started.arguments]
-        if "--model" not in options:
-            parsed.given["model"] = model
+    if is_vllm:
+        _place_model(started, parsed, release)
     for word in parsed.positional:
         raise UnplacedError(undetermined(Cause.UNKNOWN_ARGUMENT, word.value, word.path))
     for name in parser.arguments if started.name == "tgi" else ():
@@ -223,6 +228,30 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
         paths=paths,
         reasons=tuple(reasons),
     )
+
+
+def _place_model(started: Program, parsed: Parsed, release: Release | None) -> None:
+    """Give vLLM the model before its options, if this is how it starts.
+
+    Raises:
+        UnplacedError: It refuses its options without a model.
+    """
+    options = [(word.text or "").partition("=")[0].replace("_", "-") for word in started.arguments]
+    model = parsed.positional.pop(0) if parsed.positional else None
+    default = _WITHOUT_MODEL["vllm"]
+    if started.is_api_server:
+        if model and "model" not in parsed.given and model.value != default:
+            parsed.reasons.append(warning(Cause.IGNORED_MODEL, model.value, default, model.path))
+        return
+    has_model = bool({"--model", "--config"} & {*options})
+    needs_model = release is not None and release >= _REFUSES_NO_MODEL
+    is_named = "--served-model-name" in options
+    if needs_model and is_named and not has_model and options[0].startswith("-"):
+        path = parsed.given["served-model-name"].path
+        raise UnplacedError(refused(Cause.NO_MODEL, None, None, path))
+    # It wins over a file's. `vllm serve` moves a --model of the command line before it.
+    if model and "--model" not in options:
+        parsed.given["model"] = model
 
 
 def _value(key: str, text: Any) -> Any:
