@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
 from typing import Any
@@ -13,6 +14,7 @@ from ml_foundations.models.command import release_of
 from ml_foundations.models.launches import VISIBLE, Launch
 from ml_foundations.models.reasons import Cause, Reason, Severity
 from ml_foundations.models.serving import FIT, Serving, read_container
+from ml_foundations.models.sizes import check_launch
 
 MODEL = "Qwen/Qwen3-8B"
 
@@ -329,6 +331,24 @@ def test_how_launchers_count(command: str, nodes: Any, per_node: int | None) -> 
     launch = read_container({"image": "mine", "command": command.split()})
     assert isinstance(launch, Launch)
     assert (launch.nodes, launch.per_node) == (nodes, per_node)
+
+
+def test_accelerate_divides_the_gpus_of_one_node_among_all() -> None:
+    command = "accelerate launch --num_machines 2 train.py"
+    launch = read_container({"image": "mine", "command": command.split()})
+    assert isinstance(launch, Launch)
+    (reason,) = check_launch(launch, gpus=8, pods=2)
+    assert (reason.cause, reason.value, reason.limit) == (Cause.IDLE_GPUS, 4, 8)
+    assert check_launch(replace(launch, divides=1), gpus=8, pods=2) == []
+
+
+@pytest.mark.parametrize(("processes", "expected"), [("1", [Cause.INVALID_VALUE]), ("2", [])])
+def test_accelerate_refuses_several_gpus_for_one_process(
+    processes: str, expected: list[Cause]
+) -> None:
+    command = f"accelerate launch --multi_gpu --num_processes {processes} train.py"
+    launch = read_container({"image": "mine", "command": command.split()})
+    assert causes(launch) == expected
 
 
 @pytest.mark.parametrize(

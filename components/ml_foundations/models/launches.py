@@ -30,6 +30,8 @@ class Launch:
     """The fewest and the most nodes."""
     per_node: int | None = None
     """Processes on a node."""
+    divides: int = 1
+    """How many nodes divide the processes among them, if these are as many as GPUs of a node."""
     path: str = ""
     """The field in the container that has the number of processes."""
     nodes_path: str = ""
@@ -89,12 +91,17 @@ def _accelerate(given: dict[str, Word]) -> Launch:
     if not is_known or len(numbers) != 2 or not numbers[0]:
         return Launch(launcher="accelerate")
     count, processes = numbers
+    reasons: list[Reason] = []
+    if "multi-gpu" in given and path and processes < 2:
+        reasons.append(refused(Cause.INVALID_VALUE, total, "2 or more with --multi_gpu", path))
     return Launch(
         launcher="accelerate",
         nodes=None if _has_literal_rank(given, "machine-rank") else (count, count),
         per_node=processes // count,
+        divides=1 if path else count,
         path=path,
         nodes_path=nodes_path,
+        reasons=tuple(reasons),
     )
 
 

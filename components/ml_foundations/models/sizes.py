@@ -215,9 +215,9 @@ def check_launch(launch: Launch, *, gpus: int, pods: int | None = 1) -> list[Rea
         pods: Pods that run it together, None if not known.
     """
     reasons = [*launch.reasons]
-    per_node = launch.per_node
+    per_node = gpus // launch.divides if launch.per_node == VISIBLE else launch.per_node
     path = launch.path
-    if per_node is not None and per_node not in (VISIBLE, gpus):
+    if per_node is not None and per_node != gpus:
         cause = Cause.GPUS if per_node > gpus else Cause.IDLE_GPUS
         sizes = f"{launch.launcher} with {per_node} processes on a node"
         reasons.append(warning(cause, per_node, gpus, path, sizes=sizes))
