@@ -253,3 +253,38 @@ def test_launches(launch: Launch, expected: Any) -> None:
     reasons = check_launch(launch, gpus=8, pods=2)
     assert {reason.cause for reason in reasons} == {*expected}
     assert all(reason.sentences() for reason in reasons)
+
+
+def shown(devices: str) -> list[dict[str, str]]:
+    return [{"name": "CUDA_VISIBLE_DEVICES", "value": devices}]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ("0,1,2,3", {Cause.VISIBLE_GPUS: REFUSED}),
+        ("0,1,2,3,4,5,6,8", {Cause.VISIBLE_GPUS: REFUSED}),
+        ("0, 1,2,3,4,5,6,7", {}),
+        ("GPU-1", {}),
+        ("", {}),
+    ],
+)
+def test_gpus_that_cuda_does_not_show(devices: str, expected: dict[Cause, Severity]) -> None:
+    assert sizes("-tp=8", gpus=8, env=shown(devices)) == expected
+
+
+def test_gpus_that_are_not_shown_are_idle() -> None:
+    assert sizes("-tp=4", gpus=8, env=shown("0,1,2,3")) == {Cause.IDLE_GPUS: WARNING}
+    assert sizes("-tp=8", gpus=4, env=shown("0,1")) == {Cause.GPUS: REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"), [("gpu", Cause.IDLE_GPUS), ("8", Cause.VISIBLE_GPUS)]
+)
+def test_gpus_that_cuda_does_not_show_to_a_launcher(processes: str, expected: Cause) -> None:
+    command = ["torchrun", f"--nproc-per-node={processes}", "train.py"]
+    launch = read_container({"image": "mine", "command": command, "env": shown("0,1,2,3")})
+    assert isinstance(launch, Launch)
+    (reason,) = check_launch(launch, gpus=8)
+    assert (reason.cause, reason.severity) == (expected, WARNING)
+    assert all(reason.sentences())

@@ -85,6 +85,12 @@ class Program:
     before: str
     """What a script runs before it: it may install another release, or start Ray."""
 
+    def visible(self) -> tuple[int, ...] | None:
+        """Return the GPUs of ``CUDA_VISIBLE_DEVICES``, None if they are not numbers or not set."""
+        text = self.env.get("CUDA_VISIBLE_DEVICES") or ""
+        indices = text.replace(" ", "").split(",")
+        return tuple(map(int, indices)) if all(map(str.isdecimal, indices)) else None
+
 
 def release_of(text: str) -> Release:
     """Return a release, such as 0.19.1."""

@@ -32,6 +32,8 @@ class Launch:
     """Processes on a node."""
     divides: int = 1
     """How many nodes divide the processes among them, if these are as many as GPUs of a node."""
+    visible: tuple[int, ...] | None = None
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` lists."""
     path: str = ""
     """The field in the container that has the number of processes."""
     nodes_path: str = ""

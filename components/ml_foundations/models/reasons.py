@@ -60,6 +60,10 @@ class Cause(Enum):
     SHARED_GPU = "other pods may use the memory of {value}, which is shared"
     GPUS = ("{sizes} needs {gpus}, and {limit} requested", "Lower {it}, or request {gpus}")
     IDLE_GPUS = ("it uses {gpus}, and {limit} requested", "Raise {it}, or request {gpus}")
+    VISIBLE_GPUS = (
+        "{sizes} needs {gpus}, and CUDA_VISIBLE_DEVICES shows {limit}",
+        "Remove CUDA_VISIBLE_DEVICES",
+    )
     NO_LOCAL_DATA = (
         "{it} needs the number of replicas in the container",
         "Add --data-parallel-size-local",
@@ -194,6 +198,8 @@ class Reason:
         elif self.cause in (Cause.GPUS, Cause.IDLE_GPUS):
             values["gpus"] = number(self.value, "GPU")
             values["limit"] = f"{self.limit} {verb(self.limit, 'is', 'are')}"
+        elif self.cause is Cause.VISIBLE_GPUS:
+            values["gpus"] = number(self.value, "GPU")
         elif isinstance(self.value, Fraction):
             values["value"] = f"{float(self.value):g}"
         elif isinstance(self.value, str):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -99,6 +99,8 @@ class Serving:
     """Whether lengths beyond the model's are allowed; None if a variable is not known."""
     has_ray: bool | None = False
     """Whether the address of a Ray cluster is set; None if a variable is not known."""
+    visible: tuple[int, ...] | None = None
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` lists."""
     layers_of_stages: tuple[int, ...] = ()
     """Layers by pipeline stage, if a variable sets them."""
     unknown: frozenset[str] = frozenset()
@@ -160,7 +162,7 @@ def read_container(
     if not isinstance(started, Program):
         return started
     if started.name not in _PARSERS:
-        return read_launch(started)
+        return replace(read_launch(started), visible=started.visible())
     try:
         return _serving(started, files)
     except UnplacedError as error:
@@ -291,6 +293,7 @@ def _surroundings(started: Program) -> dict[str, Any]:
         "allows_long": None if allows_long is None else allows_long.lower() in _TRUE,
         "cache_folder": _cache_folder(started),
         "has_ray": None if ray_address is None or may_start_ray else bool(ray_address),
+        "visible": started.visible(),
         "layers_of_stages": tuple(int(count) for count in stages if count.strip().isdecimal()),
     }
 

@@ -6,7 +6,9 @@ of sglang 0.5 (server_args.py, configs/model_config.py), of text-generation-infe
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 
 from ml_foundations.models.facts import KNOWN_ARCHITECTURES, ModelFacts
 from ml_foundations.models.launches import VISIBLE, Launch
@@ -41,6 +43,10 @@ def check_sizes(
     if not serving.unknown & {"tensor", "pipeline", "prefill_context", "nodes", "executor"}:
         processes = _of_vllm if serving.engine == "vllm" else _of_others
         reasons += processes(serving, gpus, pods)
+        visible = _visible(serving, gpus)
+        if visible < gpus and not any(reason.cause is Cause.GPUS for reason in reasons):
+            few = [item for item in processes(serving, visible, pods) if item.cause is Cause.GPUS]
+            reasons += [replace(reason, cause=Cause.VISIBLE_GPUS) for reason in few]
     if is_partition and serving.tensor > 1:
         path = serving.paths.get("tensor", "")
         reasons.append(warning(Cause.PARTITIONS, serving.tensor, 1, path))
@@ -56,6 +62,13 @@ def check_sizes(
         elif serving.engine == "vllm":
             reasons += _of_model(serving, facts)
     return reasons
+
+
+def _visible(program: Serving | Launch, gpus: int) -> int:
+    """Return how many GPUs CUDA shows: it ends at the first number that the container lacks."""
+    if program.visible is None:
+        return gpus
+    return len([*takewhile(range(gpus).__contains__, program.visible)])
 
 
 def _of_others(serving: Serving, gpus: int, pods: int | None) -> Iterator[Reason]:
@@ -215,12 +228,16 @@ def check_launch(launch: Launch, *, gpus: int, pods: int | None = 1) -> list[Rea
         pods: Pods that run it together, None if not known.
     """
     reasons = [*launch.reasons]
-    per_node = gpus // launch.divides if launch.per_node == VISIBLE else launch.per_node
+    visible = _visible(launch, gpus)
+    per_node = visible // launch.divides if launch.per_node == VISIBLE else launch.per_node
     path = launch.path
-    if per_node is not None and per_node != gpus:
+    if per_node is not None and not per_node == gpus == visible:
+        is_hidden = visible < per_node <= gpus
         cause = Cause.GPUS if per_node > gpus else Cause.IDLE_GPUS
+        limit = visible if is_hidden else gpus
         sizes = f"{launch.launcher} with {per_node} processes on a node"
-        reasons.append(warning(cause, per_node, gpus, path, sizes=sizes))
+        cause = Cause.VISIBLE_GPUS if is_hidden else cause
+        reasons.append(warning(cause, per_node, limit, path, sizes=sizes))
     if launch.nodes is not None and pods is not None:
         fewest, most = launch.nodes
         # Pods with one node each train separately.
