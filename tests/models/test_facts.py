@@ -76,6 +76,26 @@ def test_tensors_for_speculation_are_not_counted(tmp_path: Path) -> None:
     assert ModelFacts.from_folder(folder(tmp_path, index, **changes)).params is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "dense"),
+    [
+        ({"first_k_dense_replace": 3}, 3),
+        ({"first_k_dense_replace": 0}, None),
+        ({"mlp_only_layers": [0, 1]}, 2),
+        ({"mlp_only_layers": []}, None),
+    ],
+)
+def test_layers_without_experts(tmp_path: Path, changes: Any, dense: int | None) -> None:
+    sizes = {"num_experts": 8, "moe_intermediate_size": 1024}
+    changes = {"architectures": ["Qwen3MoeForCausalLM"], **sizes, **changes}
+    facts = ModelFacts.from_folder(folder(tmp_path, **changes))
+    assert facts.dense_layers == dense
+    in_layer = 2 * 4096 * 128 * (32 + 8)
+    with_experts = 3 * 4096 * 1024 * 8 * (32 - (dense or 0))
+    others = 3 * 4096 * 14336 * (dense or 0) + 2 * 128256 * 4096
+    assert facts.least_params == 32 * in_layer + with_experts + others
+
+
 def test_without_an_index_the_matrices_are_counted(tmp_path: Path) -> None:
     facts = ModelFacts.from_folder(folder(tmp_path))
     known = MODELS["meta-llama/Llama-3.1-8B-Instruct"].params

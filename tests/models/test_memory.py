@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES, Accelerator, accelerator
@@ -13,7 +13,7 @@ from ml_foundations.models.memory import GpuMemory, MemoryVerdict, check_memory
 from ml_foundations.models.reasons import GIB, Cause, Reason, Severity, refused
 from ml_foundations.models.serving import FIT, Serving
 from ml_foundations.models.ways import ways
-from ml_foundations.models.weights import loaded_dtype, stage_layers, weights
+from ml_foundations.models.weights import Bounds, loaded_dtype, stage_layers, weights
 
 VLLM = Serving(engine="vllm", release=(0, 33, 0))
 
@@ -443,6 +443,43 @@ def test_replicas_divide_the_experts() -> None:
     of_sglang = weights(Serving(engine="sglang", data=2), mixtral)
     assert isinstance(of_sglang, tuple)
     assert of_sglang[0].high == alone[0].high
+
+
+@pytest.mark.parametrize(
+    ("model", "replicas", "gib"),
+    [
+        ("deepseek-ai/DeepSeek-R1", 8, "93.8"),
+        ("deepseek-ai/DeepSeek-R1", 16, "55.7"),
+        ("moonshotai/Kimi-K2-Instruct", 8, "131.2"),
+        ("moonshotai/Kimi-K2-Instruct", 16, "72.2"),
+        # 12.7 billion parameters of experts in 4.25 bits, and 1.8 billion others in 16.
+        ("openai/gpt-oss-20b", 2, "8.1"),
+    ],
+)
+def test_replicas_do_not_divide_layers_without_experts(model: str, replicas: int, gib: str) -> None:
+    serving = replace(VLLM, data=replicas, expert_parallel=True)
+    (stage,) = cast("tuple[Bounds, ...]", weights(serving, MODELS[model]))
+    assert f"{float(stage.low / GIB):.1f}" == gib
+    assert stage.high is not None
+    if MODELS[model].attention == "mla":
+        # 16-bit copies of kv_b_proj are on every GPU: 61 layers, heads of 256, a rank of 512.
+        assert stage.high - stage.low > 61 * (MODELS[model].heads or 0) * 256 * 512 * 2
+
+
+def test_of_files_whose_experts_are_not_known_the_upper_bound_has_all() -> None:
+    deepseek = replace(
+        MODELS["deepseek-ai/DeepSeek-R1"],
+        **dict.fromkeys(("params", "least_params", "experts", "expert_intermediate")),
+        stored_bytes=600 * GIB,
+    )
+    alone, shared = (
+        cast(
+            "tuple[Bounds, ...]", weights(replace(VLLM, data=size), replace(deepseek, experts=256))
+        )
+        for size in (1, 8)
+    )
+    assert shared[0].low < alone[0].low / 4
+    assert shared[0].high == alone[0].high
 
 
 def test_each_gpu_has_a_kv_head() -> None:

@@ -50,6 +50,8 @@ class ModelFacts:
     window: int | None = None
     full_layers: int | None = None
     """Layers that attend to all tokens, if others do not."""
+    dense_layers: int | None = None
+    """Layers without experts, if others have them."""
     experts: int | None = None
     expert_intermediate: int | None = None
     vocabulary: int | None = None
@@ -167,6 +169,7 @@ def _from_config(name: str, config: Mapping[str, Any], size: int | None) -> Mode
         head_dim=_count(config, "head_dim") or (hidden // heads if hidden and heads else None),
         kv_lora_rank=_count(config, "kv_lora_rank"),
         rope_head_dim=_count(config, "qk_rope_head_dim"),
+        dense_layers=_dense_layers(config),
         experts=experts,
         expert_intermediate=_count(config, "moe_intermediate_size")
         or (intermediate if experts else None),
@@ -189,6 +192,13 @@ def _from_config(name: str, config: Mapping[str, Any], size: int | None) -> Mode
         least_params=params or _least_params(facts),
         stored_bytes=size if facts.quantization and is_exact else None,
     )
+
+
+def _dense_layers(config: Mapping[str, Any]) -> int | None:
+    """Return the layers without experts of DeepSeek and Kimi, or of Qwen (mlp_only_layers)."""
+    first = config.get("first_k_dense_replace") or None
+    only = len(config.get("mlp_only_layers") or ())
+    return only or (None if first is None else _count(config, "first_k_dense_replace"))
 
 
 def _attention(facts: ModelFacts, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +251,8 @@ def _least_params(facts: ModelFacts) -> int | None:
         return None
     layers, hidden, heads, kv_heads, head_dim, inner = cast("tuple[int, ...]", sizes)
     attention = 2 * hidden * head_dim * (heads + kv_heads)
-    feed_forward = 3 * hidden * inner * (facts.experts or 1)
+    dense = facts.dense_layers or 0
+    experts = 3 * hidden * inner * (facts.experts or 1) * (layers - dense)
+    feed_forward = experts + 3 * hidden * (facts.intermediate or 0) * dense
     embeddings = facts.vocabulary * hidden * (2 if facts.tied is False else 1)
-    return layers * (attention + feed_forward) + embeddings
+    return layers * attention + feed_forward + embeddings

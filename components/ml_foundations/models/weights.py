@@ -18,6 +18,8 @@ _LINEAR_BYTES: dict[str, Fraction] = {
 """Bytes of a parameter of a quantized matrix, by quantization, without scales."""
 _MXFP4_BYTES = Fraction(1, 2) + Fraction(1, 32)
 """Four bits, and one exponent of eight for 32 parameters."""
+_MLA_HEAD = 128 + 128
+"""A head's keys without position and values, of DeepSeek V2, V3 and Kimi K2 (their config.json)."""
 _SAME_AS_CHECKPOINT = {
     "fp8": ("fp8", "fp8-block"),
     "compressed-tensors": ("fp8", "int8", "int4"),
@@ -115,22 +117,30 @@ def weights(
     embedding = Fraction(matrix * size, tensor)
     output = Fraction(outputs * head_bytes, tensor)
     in_layers = (params or 0) - matrix - outputs
-    experts = (facts.layers or 0) * (facts.experts or 0) * 3
+    experts = ((facts.layers or 0) - (facts.dense_layers or 0)) * (facts.experts or 0) * 3
     experts *= (facts.hidden or 0) * (facts.expert_intermediate or 0)
+    linear_bytes = _LINEAR_BYTES.get(scheme, Fraction(0 if scheme else size))
+    expert_bytes = experts * (_MXFP4_BYTES if scheme == "mxfp4" else linear_bytes)
     if facts.stored_bytes:
         linear = facts.stored_bytes - (embedding + output) * tensor
-    elif scheme == "mxfp4":
-        linear = experts * _MXFP4_BYTES + (in_layers - experts) * size
     else:
-        linear = in_layers * _LINEAR_BYTES.get(scheme, Fraction(size))
+        others = (in_layers - experts) * (size if scheme == "mxfp4" else linear_bytes)
+        linear = expert_bytes + others
     low = high = linear / tensor
     replicas = serving.data * serving.prefill_context
     if replicas > 1 and facts.experts:
         # Replicas divide the experts, with and without expert parallelism (vllm,
         # fused_moe/config.py). Those of other servers may have all of them.
-        share = min(Fraction(1), Fraction(experts, in_layers)) if in_layers > 0 else Fraction(1)
-        low *= 1 - share + share / replicas
-        high = low if serving.engine == "vllm" else high
+        divided = 1 - Fraction(1, replicas)
+        most = expert_bytes
+        if facts.stored_bytes:  # with scales, but not with more bytes than other parameters
+            most = linear * Fraction(experts, in_layers) if in_layers > 0 else linear
+        low -= min(most, linear) / tensor * divided
+        high -= min(expert_bytes, linear) / tensor * divided if serving.engine == "vllm" else 0
+    if facts.attention == "mla" and scheme:
+        # Each GPU keeps its kv_b_proj in 16 bits, too (vllm, mla_attention.py).
+        copied = (facts.layers or 0) * (facts.heads or 0) * (facts.kv_lora_rank or 0)
+        high += Fraction(copied * _MLA_HEAD * size, tensor)
     if facts.attention in ("full", "sliding") and not scheme:
         # Each GPU has at least one KV head.
         replicated = max(Fraction(0), 1 - Fraction(facts.kv_heads or 1, tensor))
