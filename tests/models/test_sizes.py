@@ -1,5 +1,6 @@
 """Sizes that an engine refuses, and those that leave GPUs unused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,6 +142,45 @@ def test_what_a_model_refuses(model: str, args: str, cause: Cause) -> None:
 )
 def test_what_a_model_accepts(model: str, args: str) -> None:
     assert REFUSED not in sizes(*args.split(), gpus=8, model=model).values()
+
+
+@pytest.mark.parametrize(
+    ("release", "capability", "args", "severity"),
+    [
+        ("v0.28.0", (9, 0), "-tp=8", REFUSED),
+        ("v0.29.0", (9, 0), "-tp=8", None),
+        ("v0.33.0", (8, 9), "-tp=8", None),
+        ("v0.33.0", (9, 0), "-tp=7", REFUSED),
+        ("v0.33.0", (9, 0), "-tp=32", REFUSED),  # 48 columns, in blocks of 16
+        ("v0.33.0", (8, 0), "-tp=8", REFUSED),  # Marlin has blocks of 128
+        ("v0.33.0", None, "-tp=8", WARNING),
+        ("latest", (9, 0), "-tp=8", WARNING),
+        ("latest", (8, 0), "-tp=8", REFUSED),
+        # Replicas divide the experts, too.
+        ("v0.24.0", (9, 0), "-tp=4 -dp=2", REFUSED),
+        ("v0.24.0", (9, 0), "-tp=2 -dp=2", None),
+        ("v0.24.0", (9, 0), "-tp=4 -dp=$(SIZE)", None),
+        ("v0.24.0", (9, 0), "-tp=4 -dp=2 --enable-expert-parallel", None),
+        ("v0.33.0", (9, 0), "-tp=4 -dp=2", None),
+    ],
+)
+def test_blocks_of_experts(release: str, capability: Any, args: str, severity: Any) -> None:
+    image = f"vllm/vllm-openai:{release}"
+    model = "Qwen/Qwen3-235B-A22B-FP8"
+    serving = read_container({"image": image, "args": [model, *args.split()]})
+    assert isinstance(serving, Serving)
+    facts = replace(MODELS[model], heads=64 * 7, kv_heads=None, vocabulary=None)
+    reasons = check_sizes(serving, facts, gpus=serving.world * serving.data, capability=capability)
+    severities = {reason.cause: reason.severity for reason in reasons}
+    assert severities.pop(Cause.FP8_BLOCK, None) is severity
+    assert REFUSED not in severities.values() or "$" in args
+
+
+def test_dense_layers_are_in_whole_blocks() -> None:
+    facts = replace(MODELS["Qwen/Qwen3-14B"], quantization="fp8-block", intermediate=17408 - 64)
+    serving = Serving(engine="vllm", release=(0, 33, 0), tensor=8, data=2)
+    (reason,) = check_sizes(serving, facts, gpus=16, capability=(9, 0))
+    assert (reason.cause, reason.severity, reason.limit) == (Cause.FP8_BLOCK, REFUSED, 8)
 
 
 def test_layers_by_stage() -> None:

@@ -115,6 +115,21 @@ def test_the_messages_name_what_to_change() -> None:
     assert finding.remedy.startswith("Use --tensor-parallel-size=8 --quantization=fp8 on g2-")
 
 
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        (["nvidia-h100-80gb"], []),
+        (["nvidia-a100-80gb"], [ARGUMENTS]),
+        (["nvidia-a100-80gb", "nvidia-h100-80gb"], []),
+        ([], [WARNED]),
+    ],
+)
+def test_the_gpus_decide_about_blocks_of_experts(pools: list[str], expected: Any) -> None:
+    nodes = [pool(gpu, 9, {ACCELERATOR: gpu}, gpu=8) for gpu in pools]
+    verdicts = judged(server("--model=Qwen/Qwen3-235B-A22B-FP8 -tp 8", 8), *nodes)
+    assert [item for item in of_programs(verdicts) if item[0] == "server-arguments"] == expected
+
+
 def test_a_model_that_is_misspelled() -> None:
     llm = server("--model=/models/mine")
     llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": "Qwen/Qwen3-9B"}

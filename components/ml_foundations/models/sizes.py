@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import takewhile
+from math import gcd
 
 from ml_foundations.models.facts import KNOWN_ARCHITECTURES, ModelFacts
 from ml_foundations.models.launches import VISIBLE, Launch
@@ -16,6 +17,9 @@ from ml_foundations.models.reasons import Cause, Reason, refused, warning
 from ml_foundations.models.serving import FIT, Serving
 
 _FP8_BLOCK = 128
+_LEAST_FP8_BLOCK = 32
+_REFINES_BLOCKS = (0, 29, 0)
+_FP8_SINCE = (8, 9)
 _MOST_UTILIZATION = Fraction(98, 100)
 """Above it, CUDA's own memory and NCCL's may not leave so much free."""
 
@@ -27,6 +31,7 @@ def check_sizes(
     gpus: int,
     pods: int | None = 1,
     is_partition: bool = False,
+    capability: tuple[int, int] | None = None,
 ) -> list[Reason]:
     """Return what the sizes of a server do not meet.
 
@@ -36,6 +41,7 @@ def check_sizes(
         gpus: GPUs of the container, at least one.
         pods: Pods that serve together, None if not known.
         is_partition: Whether each GPU is a partition (MIG).
+        capability: The compute capability of the GPUs, None if not known.
     """
     reasons: list[Reason] = []
     # With a literal rank, each node has a separate object.
@@ -60,7 +66,7 @@ def check_sizes(
                 refused(Cause.HEADS, facts.heads, serving.tensor, path, model=facts.name)
             )
         elif serving.engine == "vllm":
-            reasons += _of_model(serving, facts)
+            reasons += _of_model(serving, facts, capability)
     return reasons
 
 
@@ -151,7 +157,9 @@ def _local_replicas(serving: Serving) -> int | None:
     return 1 if serving.is_one_replica else serving.data
 
 
-def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
+def _of_model(
+    serving: Serving, facts: ModelFacts, capability: tuple[int, int] | None
+) -> Iterator[Reason]:
     tensor = serving.tensor
     name = facts.name
     path = serving.paths.get("tensor", "")
@@ -161,12 +169,7 @@ def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
     vocabulary = -(-(facts.vocabulary or 0) // 64) * 64
     if vocabulary % tensor:
         yield refused(Cause.VOCABULARY, vocabulary, tensor, path, model=name)
-    inner = facts.expert_intermediate if facts.experts else facts.intermediate
-    are_shared = serving.expert_parallel or serving.data * serving.prefill_context > 1
-    is_divided = not facts.experts or not are_shared
-    is_in_blocks = facts.quantization == "fp8-block" and is_divided
-    if is_in_blocks and inner and inner % (tensor * _FP8_BLOCK):
-        yield refused(Cause.FP8_BLOCK, inner, tensor, path, model=name)
+    yield from _blocks(serving, facts, capability)
     is_dense = facts.architecture in KNOWN_ARCHITECTURES and not facts.experts
     if serving.expert_parallel and is_dense:
         path = serving.paths.get("expert_parallel", "")
@@ -181,6 +184,35 @@ def _of_model(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
     if stages and serving.pipeline > 1 and facts.layers and not is_complete:
         path = "env[VLLM_PP_LAYER_PARTITION]"
         yield refused(Cause.STAGES, stages, facts.layers, path, stages=serving.pipeline)
+
+
+def _blocks(
+    serving: Serving, facts: ModelFacts, capability: tuple[int, int] | None
+) -> Iterator[Reason]:
+    """Yield whether GPUs divide the columns of a checkpoint into blocks of FP8.
+
+    Without expert parallelism, all replicas divide the experts (vllm, fused_moe/config.py). Since
+    0.29, scales of experts are refined as they are loaded, if a kernel of FP8 can read them
+    (fused_moe/oracle/fp8.py, refine_fp8_moe_block_shape): that of Marlin, for older GPUs, cannot.
+    """
+    inner = facts.expert_intermediate if facts.experts else facts.intermediate
+    parts = serving.tensor
+    if facts.experts:
+        parts *= serving.data * serving.prefill_context
+        parts = 1 if serving.expert_parallel else parts
+    is_whole = not inner or inner % (parts * _FP8_BLOCK) == 0
+    if facts.quantization != "fp8-block" or not inner or is_whole or "data" in serving.unknown:
+        return
+    path = serving.paths.get("tensor", serving.paths.get("data", ""))
+    block = gcd(_FP8_BLOCK, inner // parts, facts.hidden or 1)
+    is_refined = bool(facts.experts) and inner % parts == 0 and block >= _LEAST_FP8_BLOCK
+    is_newer = serving.release is None or serving.release >= _REFINES_BLOCKS
+    is_able = capability is None or capability >= _FP8_SINCE
+    is_known = None not in (serving.release, capability)
+    if not (is_refined and is_newer and is_able):
+        yield refused(Cause.FP8_BLOCK, inner, parts, path, model=facts.name)
+    elif not is_known:
+        yield warning(Cause.FP8_BLOCK, inner, parts, path, model=facts.name)
 
 
 def _lengths(serving: Serving, facts: ModelFacts | None) -> Iterator[Reason]:

@@ -101,7 +101,7 @@ def _verdicts(
     for scheme in ("",) if facts.quantization else ("", "fp8"):
         for size in TENSOR_SIZES:
             given = replace(serving, tensor=size, quantization=scheme or serving.quantization)
-            faults = check_sizes(given, facts, gpus=size)
+            faults = check_sizes(given, facts, gpus=size, capability=memory.compute_capability)
             if not any(fault.severity is Severity.REFUSED for fault in faults):
                 yield given, check_memory(given, facts, memory)
 

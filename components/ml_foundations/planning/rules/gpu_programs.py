@@ -196,7 +196,14 @@ def _of_server(
 ) -> Iterator[Finding]:
     is_partition = any(gpu and gpu.is_partition for gpu in candidates)
     pods = _together(container)
-    sizes = check_sizes(serving, facts, gpus=container.gpus, pods=pods, is_partition=is_partition)
+    sizes = check_sizes(
+        serving,
+        facts,
+        gpus=container.gpus,
+        pods=pods,
+        is_partition=is_partition,
+        capability=_best_capability(candidates),
+    )
     known = [reason for reason in serving.reasons if reason.severity is not Severity.UNDETERMINED]
     for reason in (*known, *sizes):
         yield container.finding("server-arguments", reason, "--tensor-parallel-size")
@@ -204,6 +211,12 @@ def _of_server(
     # Without a replica, the container only answers requests.
     if not is_refused and serving.data_local != 0:
         yield from _of_memory(container, serving, facts, candidates)
+
+
+def _best_capability(candidates: _Candidates) -> tuple[int, int] | None:
+    """Return the compute capability that no candidate exceeds, None if one is not known."""
+    capabilities = [gpu.compute_capability if gpu else None for gpu in candidates]
+    return None if None in capabilities else max(filter(None, capabilities), default=None)
 
 
 def _of_training(
