@@ -1,6 +1,7 @@
 """Programs that cannot use their GPUs as their arguments say, in every kind of workload."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,42 @@ def test_requests_are_counted_for_all_replicas() -> None:
     verdicts = judged(server(f"{QWEN} --max-model-len=8k", 1, replicas=2), L4)
     (finding,) = [item for item in verdicts.findings if item.rule == "model-capacity"]
     assert finding.message.endswith("of 8,000 tokens at once on 1 L4, 2 replicas for 2 to 8")
+
+
+def infos(verdicts: Verdicts) -> list[str]:
+    return [item.message for item in verdicts.findings if item.rule == "model-capacity"]
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ("--enable-lora --max-loras=64", "the memory that --enable-lora takes is not counted"),
+        ('--kv-transfer-config={"kv_connector":"X"}', "the memory that --kv-transfer-config takes"),
+        ("--num-gpu-blocks-override=$(BLOCKS)", "the value of --num-gpu-blocks-override is not"),
+    ],
+)
+def test_what_is_not_counted_leaves_upper_bounds(args: str, reason: str) -> None:
+    server_args = f"{QWEN} --max-model-len=8k"
+    (counted,) = infos(judged(server(server_args, replicas=2), H100))
+    (message,) = infos(judged(server(f"{server_args} {args}", replicas=2), H100))
+    bounds = re.findall(r"[\d.]+ to ([\d.]+)", counted)
+    assert len(bounds) == 3
+    assert re.findall(r"at most ([\d.]+)", message) == bounds
+    assert " to " not in message
+    assert reason in message
+
+
+def test_a_shared_gpu_has_upper_bounds() -> None:
+    shared = {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}
+    l4 = pool("l4", 9, {ACCELERATOR: "nvidia-l4", **shared}, gpu=4)
+    (message,) = infos(judged(server(f"{QWEN} --max-model-len=8k"), l4))
+    assert "at most 4 requests of 8,000 tokens" in message
+    assert message.endswith("other pods may use the memory of L4, which is shared")
+
+
+def test_what_does_not_fit_has_no_second_line() -> None:
+    verdicts = judged(server(f"{LLAMA} -tp 2 --enable-lora", 2), L4)
+    assert of_programs(verdicts) == [MEMORY]
 
 
 def test_each_gpu_that_may_take_a_pod_is_told() -> None:

@@ -289,12 +289,15 @@ def _of_memory(
                 finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
                 place = _place(candidates[gpu])
                 yield replace(finding, message=f"{place}{finding.message}")
-        message = f"its memory is not judged: {'; '.join(unknown)}" if unknown else ""
+        if verdict.severity is Severity.REFUSED:
+            continue
+        part = " in full" if verdict.weights else ""
+        message = f"its memory is not judged{part}: {'; '.join(unknown)}" if unknown else ""
         fix = f"Set {labels.MODEL} to its name or to the folder of its config.json."
         remedy = "" if facts else fix
-        has_cache = verdict.requests and verdict.requests.high
-        if facts and has_cache and verdict.severity is not Severity.REFUSED:
+        if facts and verdict.requests and verdict.requests.high:
             message = _capacity(container, f"{facts.name} with TP {serving.tensor}", gpu, verdict)
+            message = "; ".join((message, *unknown))
         if message and (gpu is ranked[0] or not unknown):
             about = str(container.workload)
             yield info("model-capacity", about, container.path, message, remedy)
@@ -330,16 +333,19 @@ def _ways_out(serving: Serving, facts: ModelFacts) -> str:
 def _capacity(container: _Container, server: str, gpu: GpuMemory, verdict: MemoryVerdict) -> str:
     """Return how many requests each replica holds at once, and all of them."""
     workload = container.workload
-    requests = verdict.requests
+    # If something is not counted, only the upper bounds hold.
+    is_counted = not any(item.severity is Severity.UNDETERMINED for item in verdict.reasons)
 
     def held(replicas: int) -> str:
-        low, high = (int((bound or 0) * replicas) for bound in requests or (0, 0))
-        return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        low, high = (int((bound or 0) * replicas) for bound in verdict.requests or (0, 0))
+        least = "at most " if not is_counted else "" if low == high else f"{low:,} to "
+        return f"{least}{high:,}"
 
     replicas = workload.groups or (1 if workload.is_finite else container.pods.count)
     low, high = (float(bound or 0) / GIB for bound in verdict.cache or (0, 0))
+    least = f"{low:.1f} to" if is_counted else "at most"
     message = (
-        f"each replica of {server} has {low:.1f} to {high:.1f} GiB of KV cache on each GPU: "
+        f"each replica of {server} has {least} {high:.1f} GiB of KV cache on each GPU: "
         f"{held(1)} requests of {verdict.length:,} tokens at once "
         f"on {number(container.gpus, gpu.name)}"
     )
