@@ -191,12 +191,49 @@ def test_what_is_not_counted_leaves_upper_bounds(args: str, reason: str) -> None
     assert reason in message
 
 
+SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
+CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+
+
+def shared_l4(strategy: str) -> Manifest:
+    return pool("l4", 2, {ACCELERATOR: "nvidia-l4", SHARING: strategy, CLIENTS: "4"}, gpu=4)
+
+
 def test_a_shared_gpu_has_upper_bounds() -> None:
-    shared = {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}
-    l4 = pool("l4", 9, {ACCELERATOR: "nvidia-l4", **shared}, gpu=4)
-    (message,) = infos(judged(server(f"{QWEN} --max-model-len=8k"), l4))
-    assert "at most 4 requests of 8,000 tokens" in message
-    assert message.endswith("other pods may use the memory of L4, which is shared")
+    args = f"{QWEN} --max-model-len=8k"
+    (message,) = infos(judged(server(args, replicas=2), shared_l4("time-sharing")))
+    assert message.endswith(
+        "at most 4 requests of 8,000 tokens at once on 1 L4; other pods may use the memory of L4, "
+        "which is shared"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "replicas", "strategy", "expected"),
+    [
+        ("", 3, "time-sharing", [WARNED]),
+        ("", 2, "time-sharing", []),
+        ("--gpu-memory-utilization=0.5", 3, "time-sharing", []),
+        ("--kv-cache-memory-bytes=1G", 3, "time-sharing", [WARNED]),
+        ("", 3, "mps", []),  # which limits the memory of each pod
+    ],
+)
+def test_pods_that_share_a_gpu(args: str, replicas: int, strategy: str, expected: Any) -> None:
+    llm = server(f"{QWEN} --max-model-len=8k {args}", replicas=replicas)
+    verdicts = judged(llm, shared_l4(strategy))
+    assert [item for item in of_programs(verdicts) if item == WARNED] == expected
+    for item in verdicts.findings:
+        if item.rule == "server-arguments":
+            assert item.message.startswith("its 3 pods share 2 GPUs, and a server needs 0.92 of")
+
+
+def test_pods_of_several_nodes_are_one_replica() -> None:
+    llm = server(f"{QWEN} -tp 2 --nnodes 2 --max-model-len=8k", 1, replicas=4)
+    llm |= {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+    (message,) = infos(judged(llm, H100))
+    one, two = re.findall(r"(?:: |for )([\d,]+) to", message)
+    assert ", 2 replicas for " in message
+    assert int(two.replace(",", "")) in (2 * int(one), 2 * int(one) + 1)
 
 
 def test_what_does_not_fit_has_no_second_line() -> None:

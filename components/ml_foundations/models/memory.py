@@ -110,7 +110,7 @@ class MemoryVerdict:
     """Requests of the longest length at once."""
 
 
-def _budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
+def budget_shares(serving: Serving) -> tuple[Fraction, Fraction]:
     """Return the least and the most of a GPU's memory that vLLM may use."""
     if "utilization" in serving.unknown:
         return Fraction(0), Fraction(1)
@@ -190,7 +190,7 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
         reasons.append(undetermined(Cause.SHARED_GPU, gpu.name))
     if gpu.low is None:
         reasons.append(undetermined(Cause.UNKNOWN_GPU_MEMORY, gpu.name))
-    least, most = _budget_shares(serving)
+    least, most = budget_shares(serving)
     budget = Bounds((gpu.low or Fraction(0)) * least * GIB, gpu.high * most * GIB)
     names = {"bfloat16": "BF16", "float16": "FP16", "float32": "FP32"}
     scheme = str(quantization(serving, facts) or names[dtype]).partition("-")[0].upper()

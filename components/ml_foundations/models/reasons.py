@@ -58,6 +58,10 @@ class Cause(Enum):
     UNKNOWN_QUANTIZATION = "the weights of {model} in {value} are not known"
     UNKNOWN_GPU_MEMORY = "the memory that CUDA reports for {value} is not known"
     SHARED_GPU = "other pods may use the memory of {value}, which is shared"
+    SHARED_UTILIZATION = (
+        "its {pods} pods share {limit} GPUs, and a server needs {value} of a GPU free at its start",
+        "Lower --gpu-memory-utilization so that pods fit a GPU together, or use whole GPUs",
+    )
     GPUS = ("{sizes} needs {gpus}, and {limit} requested", "Lower {it}, or request {gpus}")
     IDLE_GPUS = ("it uses {gpus}, and {limit} requested", "Raise {it}, or request {gpus}")
     VISIBLE_GPUS = (

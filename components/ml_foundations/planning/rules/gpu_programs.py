@@ -14,14 +14,16 @@ from ml_foundations.catalog.machine_types import (
 )
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section, texts
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.selectors import wanted_values
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.words import alternatives, names, number, verb
 from ml_foundations.models.facts import MODELS, ModelFacts
 from ml_foundations.models.launches import Launch
-from ml_foundations.models.memory import GpuMemory, MemoryVerdict, check_memory
-from ml_foundations.models.reasons import GIB, OF_EVERY_RELEASE, Reason, Severity
+from ml_foundations.models.memory import GpuMemory, MemoryVerdict, budget_shares, check_memory
+from ml_foundations.models.reasons import GIB, OF_EVERY_RELEASE, Cause, Reason, Severity
+from ml_foundations.models.reasons import warning as warned
 from ml_foundations.models.serving import Serving, has_other_release, read_container
 from ml_foundations.models.sizes import check_launch, check_sizes
 from ml_foundations.models.training import METHODS, SHARDINGS, Training, check_training, state_bytes
@@ -205,7 +207,8 @@ def _of_server(
         capability=_best_capability(candidates),
     )
     known = [reason for reason in serving.reasons if reason.severity is not Severity.UNDETERMINED]
-    for reason in (*known, *sizes):
+    shared = _shared(container, serving, candidates)
+    for reason in (*known, *sizes, *shared):
         yield container.finding("server-arguments", reason, "--tensor-parallel-size")
     is_refused = any(reason.severity is Severity.REFUSED for reason in (*known, *sizes))
     # Without a replica, the container only answers requests.
@@ -296,7 +299,7 @@ def _of_memory(
         fix = f"Set {labels.MODEL} to its name or to the folder of its config.json."
         remedy = "" if facts else fix
         if facts and verdict.requests and verdict.requests.high:
-            message = _capacity(container, f"{facts.name} with TP {serving.tensor}", gpu, verdict)
+            message = _capacity(container, facts, serving, gpu, verdict)
             message = "; ".join((message, *unknown))
         if message and (gpu is ranked[0] or not unknown):
             about = str(container.workload)
@@ -330,7 +333,31 @@ def _ways_out(serving: Serving, facts: ModelFacts) -> str:
     return alternatives(texts.values()) if texts else ""
 
 
-def _capacity(container: _Container, server: str, gpu: GpuMemory, verdict: MemoryVerdict) -> str:
+def _shared(container: _Container, serving: Serving, candidates: _Candidates) -> Iterator[Reason]:
+    """Yield whether pods certainly get the same GPU, and want more than all of its memory."""
+    share, _ = budget_shares(serving)
+    pods = container.pods.count
+    nodes = [node for same in candidates.values() for node in same]
+    if serving.engine != "vllm" or share * 2 <= 1 or not nodes or not all(candidates.values()):
+        return
+    count = 0
+    for node in nodes:
+        if node.labels.get(labels.GKE_SHARING_STRATEGY) != "time-sharing":
+            return
+        clients = whole_number(node.labels.get(labels.GKE_SHARED_CLIENTS), 1)
+        count += node.count * gpus(node.allocatable) // clients
+    if count < pods:
+        path = serving.paths.get("utilization", "")
+        yield warned(Cause.SHARED_UTILIZATION, share, count, path, pods=pods)
+
+
+def _capacity(
+    container: _Container,
+    facts: ModelFacts,
+    serving: Serving,
+    gpu: GpuMemory,
+    verdict: MemoryVerdict,
+) -> str:
     """Return how many requests each replica holds at once, and all of them."""
     workload = container.workload
     # If something is not counted, only the upper bounds hold.
@@ -341,18 +368,24 @@ def _capacity(container: _Container, server: str, gpu: GpuMemory, verdict: Memor
         least = "at most " if not is_counted else "" if low == high else f"{low:,} to "
         return f"{least}{high:,}"
 
-    replicas = workload.groups or (1 if workload.is_finite else container.pods.count)
+    pods = 1 if workload.is_finite or gpu.is_shared else container.pods.count
+    ceiling = 0 if gpu.is_shared else workload.ceiling or 0
+    if not workload.groups:
+        # Pods of several nodes are one replica.
+        pods = max(1, pods // serving.nodes)
+        ceiling //= serving.nodes
+    replicas = workload.groups or pods
     low, high = (float(bound or 0) / GIB for bound in verdict.cache or (0, 0))
     least = f"{low:.1f} to" if is_counted else "at most"
     message = (
-        f"each replica of {server} has {least} {high:.1f} GiB of KV cache on each GPU: "
-        f"{held(1)} requests of {verdict.length:,} tokens at once "
+        f"each replica of {facts.name} with TP {serving.tensor} has {least} {high:.1f} GiB of KV "
+        f"cache on each GPU: {held(1)} requests of {verdict.length:,} tokens at once "
         f"on {number(container.gpus, gpu.name)}"
     )
     if replicas > 1:
         message += f", {replicas} replicas for {held(replicas)}"
-    if workload.ceiling and workload.ceiling > replicas:
-        message += f", and the autoscaler's {workload.ceiling} for {held(workload.ceiling)}"
+    if ceiling > replicas:
+        message += f", and the autoscaler's {ceiling} for {held(ceiling)}"
     return message
 
 
