@@ -99,9 +99,29 @@ def test_other_servers_divide_the_heads(image: str, command: str, cause: str) ->
     assert found == {Cause.HEADS}
 
 
-def test_the_gpus_of_a_ray_cluster_are_not_known() -> None:
-    assert sizes("-tp=8", gpus=1, env=[{"name": "RAY_ADDRESS", "value": "head:6379"}]) == {}
-    assert sizes("-tp=8", gpus=1, envFrom=[{"secretRef": {"name": "more"}}]) == {}
+@pytest.mark.parametrize(
+    ("release", "args", "expected"),
+    [
+        ("v0.11.0", "-tp=8", {}),
+        ("v0.12.0", "-tp=8", {Cause.NO_RAY: REFUSED}),
+        ("v0.33.0", "-tp=8 -pp=2", {Cause.NO_RAY: REFUSED}),
+        ("v0.33.0", "-tp=8 --distributed-executor-backend=ray", {}),
+        ("v0.33.0", "-tp=1 -dp=8 --data-parallel-backend=ray", {}),
+        ("latest", "-tp=8", {}),
+    ],
+)
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        {"env": [{"name": "RAY_ADDRESS", "value": "head:6379"}]},
+        {"envFrom": [{"secretRef": {"name": "more"}}]},
+    ],
+)
+def test_the_gpus_of_a_ray_cluster_are_not_known(
+    release: str, args: str, expected: Any, surroundings: dict[str, Any]
+) -> None:
+    image = f"vllm/vllm-openai:{release}"
+    assert sizes(*args.split(), gpus=1, image=image, **surroundings) == expected
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,10 @@ class Cause(Enum):
         "Lower --gpu-memory-utilization so that pods fit a GPU together, or use whole GPUs",
     )
     GPUS = ("{sizes} needs {gpus}, and {limit} requested", "Lower {it}, or request {gpus}")
+    NO_RAY = (
+        "{sizes} needs {gpus}, and {limit} in the container, without the name of Ray",
+        "Add --distributed-executor-backend=ray, or set --nnodes",
+    )
     IDLE_GPUS = ("it uses {gpus}, and {limit} requested", "Raise {it}, or request {gpus}")
     VISIBLE_GPUS = (
         "{sizes} needs {gpus}, and CUDA_VISIBLE_DEVICES shows {limit}",
@@ -199,7 +203,7 @@ class Reason:
         elif self.cause in (Cause.HEADS, Cause.KV_HEADS, Cause.VOCABULARY):
             sizes = [size for size in TENSOR_SIZES if self.value % size == 0]
             values["sizes"] = alternatives(sizes)
-        elif self.cause in (Cause.GPUS, Cause.IDLE_GPUS):
+        elif self.cause in (Cause.GPUS, Cause.NO_RAY, Cause.IDLE_GPUS):
             values["gpus"] = number(self.value, "GPU")
             values["limit"] = f"{self.limit} {verb(self.limit, 'is', 'are')}"
         elif self.cause is Cause.VISIBLE_GPUS:

@@ -20,6 +20,8 @@ _FP8_BLOCK = 128
 _LEAST_FP8_BLOCK = 32
 _REFINES_BLOCKS = (0, 29, 0)
 _FP8_SINCE = (8, 9)
+_NAMES_RAY = (0, 12, 0)
+"""Since then, vLLM does not start Ray for GPUs of other nodes by itself (config/parallel.py)."""
 _MOST_UTILIZATION = Fraction(98, 100)
 """Above it, CUDA's own memory and NCCL's may not leave so much free."""
 
@@ -123,6 +125,9 @@ def _of_vllm(serving: Serving, gpus: int, pods: int | None) -> Iterator[Reason]:
         replicas = None if "data" in serving.unknown else serving.data
         limit = serving.nodes * gpus
     elif (serving.executor is None or is_ray) and serving.has_ray is not False:
+        is_local = not is_ray and (serving.release or (0, 0, 0)) >= _NAMES_RAY
+        if is_local and serving.world > gpus:
+            yield refused(Cause.NO_RAY, serving.world, gpus, path, sizes=_sizes(serving, 1))
         return  # the GPUs of that cluster are not known
     elif is_ray:
         replicas = None
