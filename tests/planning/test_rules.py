@@ -309,6 +309,11 @@ def ending_on_spot(seconds: int, **of_container: Any) -> list[Manifest]:
     return [job("train", 1, pods), nodes]
 
 
+def on_a_gke_pool(cpu: int, *more: Manifest, pods: int = 1) -> list[Manifest]:
+    nodes = pool("p", 2, {"cloud.google.com/gke-nodepool": "p"}, cpu="8" if pods > 1 else "4")
+    return [deployment("web", pods, using(cpu=cpu)), nodes, *more]
+
+
 def on_spot(nodes: int) -> list[Manifest]:
     return gang(nodes, pool("spot", 2, SPOT, gpu="8"))
 
@@ -536,6 +541,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "gpu-defaults": (gpus_by_default("500m", "1Gi"), gpus_by_default("8", "32Gi")),
     "shared-memory": (in_memory("2Gi"), in_memory("1Gi")),
     "spot-grace": (ending_on_spot(16), ending_on_spot(15)),
+    "system-requests": (on_a_gke_pool(4), on_a_gke_pool(3)),
     "peer-names": (on_the_host_network(None), on_the_host_network("ClusterFirstWithHostNet")),
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "deadline-waits": (with_deadline(86399), with_deadline(86400)),
@@ -1315,3 +1321,14 @@ def test_a_remedy_of_an_error_removes_it(rule: str) -> None:
     assert bool(errors) == bool(remedies) or rule in IN_OTHER_WORDS
     for error, words, documents in remedies:
         assert not remains(error, judge(documents).findings), words
+
+
+def test_the_pods_of_gke_count_if_they_are_shown_or_matter() -> None:
+    agent = daemon_set("agent", using(memory="1Mi"))
+    agent["metadata"]["namespace"] = "kube-system"
+    assert "system-requests" not in found(on_a_gke_pool(4, agent))
+    nowhere = [deployment("web", 1, using(cpu=4)), pool("p", 2)]
+    assert "system-requests" not in found(nowhere)
+    # Two pods of 4 cpu fill one of two nodes, and one pod of each node leaves room.
+    assert "system-requests" not in found(on_a_gke_pool(4, pods=2))
+    assert "system-requests" in found(on_a_gke_pool(4, pods=4))

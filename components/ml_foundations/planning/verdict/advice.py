@@ -22,6 +22,7 @@ from ml_foundations.planning.verdict.driver_path import driver_not_found
 from ml_foundations.planning.verdict.injected import injected_advice
 from ml_foundations.planning.verdict.long_runs import long_runs
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
+from ml_foundations.planning.verdict.system_pods import in_place_of_system_pods
 
 _NODE_DNS = ("ClusterFirst", "Default")
 """The policies with which a pod on the host network uses the node's DNS."""
@@ -57,6 +58,8 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         yield from _beyond_spot_grace(pod_set, nodes)
         yield from injected_advice(cluster, workload.namespace, pod_set, pod, nodes)
         yield from driver_not_found(pod_set, nodes)
+        needed = pod_set.count if workload.all_at_once else min(pod_set.count, 1)
+        yield from in_place_of_system_pods(cluster, pod_set, pod, needed)
         if pod.spec.get("hostNetwork"):
             yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
         spec = section(pod_set.template, "spec")
