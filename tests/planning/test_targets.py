@@ -35,6 +35,13 @@ def found(*objects: Manifest, is_complete: bool = True) -> list[Finding]:
     return [*targets(stack_of(objects, *cluster))]
 
 
+def test_an_action_of_the_controller_of_aws_names_no_service() -> None:
+    """As in the samples of Argo Rollouts: the annotation of that name has the Services."""
+    (row,) = (each for each in _ROWS if each["path"] == "spec.defaultBackend.service.name")
+    assert found(source(row, port={"name": "use-annotation"})) == []
+    assert len(found(source(row, port={"name": "http"}))) == 1
+
+
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['of']} {row['path']}")
 def test_what_an_object_names_exists(row: Mapping[str, str]) -> None:
     kind = row["kind"] or "Deployment"

@@ -190,8 +190,10 @@ def _targets(objects: Sequence[Manifest]) -> Iterator[_Target]:
                 namespace: Any = reference.get("namespace") or namespace_of(source)
                 words = (group, kind, namespace, name)
                 is_known = all(isinstance(word, str) for word in words) and kind in known_groups
+                # The controller of AWS reads actions from annotations: their name is no Service.
+                is_action = section(reference, "port").get("name") == "use-annotation"
                 # A route sends no requests to a backend of weight 0.
-                if is_known and reference.get("weight") != 0:
+                if is_known and not is_action and reference.get("weight") != 0:
                     yield _Target(source, row["rule"], path, reference, *words)
 
 
