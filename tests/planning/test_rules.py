@@ -1006,6 +1006,9 @@ def test_pods_of_a_training_need_names_that_resolve() -> None:
     train = job_set("train", 1, 2)
     assert "peer-names" not in found([train, NODES])
     train["spec"]["network"] = {"enableDNSHostnames": False}
+    assert "peer-names" not in found([train, NODES]), "pods without GPUs look for nobody"
+    pod = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["resources"]["limits"] = {GPU: "1"}
     (warning,) = told([train, NODES], "peer-names")
     assert warning.severity == "warning" and warning.path == "spec.network.enableDNSHostnames"
     train["spec"]["network"] = {"enableDNSHostnames": True}

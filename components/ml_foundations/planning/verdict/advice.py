@@ -13,7 +13,7 @@ from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import gpus
+from ml_foundations.planning.model.resources import gpus, is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.rules.network import Network, Pods
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
@@ -140,7 +140,10 @@ def _unresolved_names(admitted: AdmittedWorkload) -> Iterator[Refusal]:
         return
     fix = "or let the pods find each other without names"
     network = section(admitted.workload.manifest, "spec", "network")
-    if admitted.workload.kind == "JobSet" and network.get("enableDNSHostnames") is False:
+    is_nameless = admitted.workload.kind == "JobSet" and network.get("enableDNSHostnames") is False
+    # Who turns names off for pods without devices has no training: samples of queues only sleep.
+    devices = [pod for _, pod in admitted.pod_sets if any(map(is_extended, pod.requests))]
+    if is_nameless and devices:
         message = "its pods have no names by which they find the first one"
         remedy = f"Leave enableDNSHostnames out, {fix}."
         yield Refusal("peer-names", "spec.network.enableDNSHostnames", message, remedy)
