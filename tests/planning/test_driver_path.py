@@ -31,7 +31,11 @@ EXPORT = ["sh", "-c", "export LD_LIBRARY_PATH=/usr/local/nvidia/lib64; v"]
     ("fields", "said"),
     [
         ({"image": OLD}, "the image vllm/vllm-openai:v0.10.2 sets no LD_LIBRARY_PATH for it"),
-        ({"image": f"europe-docker.pkg.dev/p/r/{OLD}"}, "sets no LD_LIBRARY_PATH for it"),
+        ({"image": f"docker.io/{OLD}"}, "v0.10.2 sets no LD_LIBRARY_PATH for it"),
+        (
+            {"image": f"europe-docker.pkg.dev/p/r/{OLD}"},
+            "is named like one that sets no LD_LIBRARY_PATH for it",
+        ),
         ({"image": NEW, **env("/opt/lib")}, "its LD_LIBRARY_PATH (/opt/lib) replaces that of"),
         ({"image": NEW, **env("/opt/lib:$(LD_LIBRARY_PATH)")}, "replaces that of the image"),
     ],

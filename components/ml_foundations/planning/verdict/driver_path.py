@@ -18,6 +18,8 @@ _WITHOUT_PATH = re.compile(r"(^|/)vllm-openai:v0\.(9|10)\.")
 """Images of CUDA 12.8 that were not corrected: vllm issue 18859, and pull request 25766 after
 v0.10.2. The image of v0.23.0 has the folder, and so have those of CUDA 13."""
 
+_PUBLISHED = re.compile(r"(docker\.io/)?vllm/")
+
 
 def driver_not_found(pods: PodSet, nodes: Sequence[NodeClass]) -> Iterator[Refusal]:
     """Yield containers with GPUs that do not find the driver on nodes with GKE's own."""
@@ -47,4 +49,6 @@ def _missing(container: Manifest) -> str:
         return f"its {_VARIABLE} ({value}) replaces that of the image" if is_missing else ""
     image = str(container.get("image"))
     is_without = _WITHOUT_PATH.search(image) and not items(container, "envFrom")
-    return f"the image {image} sets no {_VARIABLE} for it" if is_without else ""
+    # An image of another registry may have been changed.
+    like = "" if _PUBLISHED.match(image) else "is named like one that "
+    return f"the image {image} {like}sets no {_VARIABLE} for it" if is_without else ""
