@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.words import listed, names, number, verb
-from ml_foundations.planning import judge
+from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.rules.findings import Finding
 from ml_foundations.planning.verdict.compare import Change
 from ml_foundations.planning.verdict.markdown import of_verdicts
@@ -388,3 +388,14 @@ def test_a_class_that_several_requests_name_is_missing_once() -> None:
     pods = template(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "g"}])
     found = judge([deployment("web", 1, pods), claimed, slices, node("n")]).workloads[0]
     assert found.reasons[0].message.count("DeviceClass mig") == 1
+
+
+def test_the_pod_sets_of_a_workload_need_nodes_together() -> None:
+    """Leader and workers each need whole nodes: as many as each lacks alone are too few."""
+    pods = using(gpu=2)
+    group = {"size": 3, "leaderTemplate": pods, "workerTemplate": pods}
+    kind = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web")
+    serving = namespaced(*kind, spec={"leaderWorkerTemplate": group})
+    (reason,) = judge([serving, pool("l4", 1, gpu="2")]).workloads[0].reasons
+    assert reason.remedy == "Raise the maximum of l4 to 3 nodes."
+    assert judge([serving, pool("l4", 3, gpu="2")]).stack is Verdict.FITS

@@ -86,6 +86,8 @@ class Shortage:
     needed: int
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """The fields of the pods' spec that are not of the template, and whose they are."""
+    missing_for_all: int = 0
+    """How many more of the roomiest nodes all pod sets of the workload need; 0 if not known."""
 
 
 @dataclass(frozen=True)

@@ -442,8 +442,28 @@ class Fitting:
             needed=needed,
             sources=sources(self.cluster, admitted.workload, pod_set, pod),
         )
+        if len(admitted.pod_sets) > 1:
+            reason = replace(reason, missing_for_all=self._missing_for_all(admitted, reason))
         is_certain = bounds.most < needed
         return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason)
+
+    def _missing_for_all(self, admitted: AdmittedWorkload, reason: Shortage) -> int:
+        """Return how many more of the roomiest nodes all pod sets need; 0 if more do not help."""
+        nodes = shortage.roomiest(reason)
+        if nodes is None:
+            return 0
+        pods = sum(pod_set.count for pod_set, _ in admitted.pod_sets)
+
+        def is_enough(more: int) -> bool:
+            groups: list[NodeGroup] = []
+            for group in self.occupied:
+                count = group.count + (more if group is nodes else 0)
+                groups.append(replace(group, node=replace(group.node, count=count)))
+            demands = self.demands([admitted], groups)
+            return self.judge_joint(demands, groups).verdict is not Verdict.CANNOT_FIT
+
+        missing = 1 + _number_fitting(range(1, pods + 1), is_enough)
+        return missing if missing <= pods else 0
 
     def _stopped_growth(self, admitted: AdmittedWorkload, most: int) -> Iterator[GrowthStops]:
         """Yield rollouts and autoscaling for which the nodes have no room: ``most`` pods fit."""

@@ -44,12 +44,24 @@ def explained(reason: Shortage) -> Refusal:
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.node_groups:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    able = [g for g in reason.node_groups if g.room(pod) and not refusals(pod, g.node)]
+    able = _able(reason)
     if not able:
         return _no_node_takes_one(reason)
     if reason.limited_by and reason.most < total_room(pod, able):
         return _limited(reason, able)
     return _too_few_nodes(reason, able)
+
+
+def _able(reason: Shortage) -> list[NodeGroup]:
+    """Return the nodes that accept a pod and have room for it."""
+    pod = reason.pod
+    return [g for g in reason.node_groups if g.room(pod) and not refusals(pod, g.node)]
+
+
+def roomiest(reason: Shortage) -> NodeGroup | None:
+    """Return the nodes that a remedy asks for; None if no node takes a pod."""
+    pod = reason.pod
+    return max(_able(reason), key=lambda group: (group.room(pod), group.count), default=None)
 
 
 _OF_VOLUMES = dict.fromkeys(("disk-type", "volume-zone", "volume-binding"), 5)
@@ -275,7 +287,7 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod = reason.pod
     pod_set = reason.pod_set
-    largest = max(able, key=lambda group: (group.room(pod), group.count))
+    largest = roomiest(reason) or able[0]
     missing = math.ceil((reason.needed - reason.most) / largest.room(pod))
     # A pool that is split over its zones is one pool to the reader.
     by_pool = dict[str, NodeGroup]()
@@ -286,6 +298,10 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
     name = largest.node.name
     lower = lowered(pod_set.counts, reason.most)
+    if reason.missing_for_all > missing:
+        # The pod sets of a workload take the nodes from each other: fewer of one do not suffice.
+        missing = reason.missing_for_all
+        lower = ""
     way = f"raise the number of nodes by {missing}"
     if largest.node.is_template:
         way = f"raise the maximum of {name} to {number(counts[name] + missing, 'node')}"
