@@ -180,7 +180,6 @@ CONTAINER_RESOURCE = _format(
 CLUSTER_IP_FAMILY = _format(
     "what the cluster's networks allow", 64, "IPv4|SingleStack|PreferDualStack|None"
 )
-NO_TEXT = _format("left out", 0, "")
 # Source: kuberay validation.go validateInitializingTimeout (Go's ParseDuration, or a number).
 POSITIVE_TIME = _format(
     "a duration such as 30m, or seconds, above 0",
