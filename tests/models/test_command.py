@@ -139,3 +139,12 @@ def test_a_model_that_is_not_known() -> None:
     done = subprocess.run([COMMAND, "model", "Qwen/Qwen3-9B"], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"Did you mean Qwen/Qwen3-4B" in done.stderr
+
+
+def test_a_folder_that_cannot_be_read_is_not_misspelled(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "Qwen3-8"
+    folder.mkdir()
+    assert main([str(folder)]) == 2
+    assert "Did you mean" not in capsys.readouterr().err

@@ -234,3 +234,14 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
 def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"config\.json: "):
         ModelFacts.from_folder(tmp_path / "none")
+
+
+def test_zero_is_for_none_and_a_list_for_what_differs_by_layer(tmp_path: Path) -> None:
+    dense = ModelFacts.from_folder(folder(tmp_path, num_local_experts=0, moe_intermediate_size=0))
+    assert (dense.experts, dense.expert_intermediate, dense.intermediate) == (None, None, 14336)
+    listed = {"num_experts": 8, "moe_intermediate_size": [1536, 512]}
+    facts = ModelFacts.from_folder(folder(tmp_path, **listed, num_key_value_heads=[8, 4]))
+    assert (facts.heads, facts.experts) == (32, 8)
+    # Of nothing that follows from these is it known how much there is.
+    assert (facts.expert_intermediate, facts.kv_heads, facts.least_params) == (None, None, None)
+    assert facts.attention == "other"

@@ -34,7 +34,7 @@ def main(
     try:
         facts = ModelFacts.named(options.name)
     except ReadError as error:
-        hint = did_you_mean(options.name, MODELS)
+        hint = "" if Path(options.name).exists() else did_you_mean(options.name, MODELS)
         print(printable.line(f"error: {error}. {hint}".rstrip()), file=sys.stderr)
         return 2
     machines = dict(MACHINE_TYPES)

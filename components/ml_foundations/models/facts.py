@@ -25,6 +25,9 @@ _GATED = {
 KNOWN_ARCHITECTURES = {*_MLA, *_GATED, "GptOssForCausalLM"}
 """Architectures whose cache follows from the usual keys of a config.json."""
 
+_MAY_BE_BY_LAYER = ("num_key_value_heads", "intermediate_size", "moe_intermediate_size")
+"""Keys of a config.json that some models have as lists."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
@@ -134,10 +137,12 @@ def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _count(config: Mapping[str, Any], *keys: str) -> int | None:
-    """Return the first number that is set."""
+    """Return the first number that is set. 0 is for none, and a list is by layer, so not known."""
     for key in keys:
         value = config.get(key)
-        if value is None:
+        if isinstance(value, list):
+            return None
+        if value in (None, 0):
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 10**18:
             raise ValueError(f"{key} is {value!r:.60}, and a positive whole number is needed")
@@ -178,6 +183,8 @@ def _from_config(name: str, config: Mapping[str, Any], size: int | None) -> Mode
         dtype=str(config.get("dtype") or config.get("torch_dtype") or ""),
         tied=config.get("tie_word_embeddings"),
     )
+    if any(isinstance(config.get(key), list) for key in _MAY_BE_BY_LAYER):
+        return replace(facts, intermediate=None, expert_intermediate=None, kv_heads=None)
     if architecture not in KNOWN_ARCHITECTURES:
         return replace(facts, quantization=_quantization(config).get("quantization", ""))
     facts = replace(facts, **_attention(facts, config), **_quantization(config))
