@@ -356,17 +356,33 @@ def test_what_a_webhook_may_change_is_a_warning() -> None:
     assert of_programs(verdicts) == [WARNED]
 
 
-def test_a_config_map_has_the_arguments() -> None:
+ITEMS = [{"key": "c.yaml", "path": "sub/d.yaml"}]
+SOURCE = {"configMap": {"name": "config", "items": ITEMS}}
+
+
+@pytest.mark.parametrize(
+    ("file", "mount", "source", "expected"),
+    [
+        ("/etc/vllm/c.yaml", {}, {"configMap": {"name": "config"}}, ARGUMENTS),
+        ("/etc/vllm", {"subPath": "c.yaml"}, {"configMap": {"name": "config"}}, ARGUMENTS),
+        ("/etc/vllm/c.yaml", {"subPath": "c.yaml"}, {"configMap": {"name": "config"}}, CAPACITY),
+        ("/etc/vllm/sub/d.yaml", {}, SOURCE, ARGUMENTS),
+        ("/etc/vllm/sub/d.yaml", {}, {"projected": {"sources": [SOURCE]}}, ARGUMENTS),
+        ("/etc/vllm/d.yaml", {"subPath": "sub"}, SOURCE, ARGUMENTS),
+        ("/etc/vllm", {"subPath": "sub/d.yaml"}, SOURCE, ARGUMENTS),
+        ("/etc/vllm/c.yaml", {}, SOURCE, CAPACITY),
+        ("/etc/vllm/d.yaml", {"subPathExpr": "sub"}, SOURCE, CAPACITY),
+    ],
+)
+def test_a_config_map_has_the_arguments(
+    file: str, mount: Manifest, source: Manifest, expected: tuple[str, str]
+) -> None:
     config = namespaced("v1", "ConfigMap", "config", data={"c.yaml": "tensor-parallel-size: 8"})
-    main = program(f"{QWEN} --config /etc/vllm/c.yaml")
-    main["volumeMounts"] = [{"name": "config", "mountPath": "/etc/vllm"}]
-    volumes = [{"name": "config", "configMap": {"name": "config"}}]
+    main = program(f"{QWEN} --config {file}")
+    main["volumeMounts"] = [{"name": "config", "mountPath": "/etc/vllm", **mount}]
+    volumes = [{"name": "config", **source}]
     llm = deployment("llm", 1, template(containers=[main], volumes=volumes))
-    assert of_programs(judged(llm, config, L4)) == [ARGUMENTS]
-    # With a subPath, the folder itself is one file of the volume.
-    main["volumeMounts"][0]["subPath"] = "c.yaml"
-    llm = deployment("llm", 1, template(containers=[main], volumes=volumes))
-    assert of_programs(judged(llm, config, L4)) == [CAPACITY]
+    assert of_programs(judged(llm, config, L4)) == [expected]
 
 
 def group(args: str, size: int) -> Manifest:

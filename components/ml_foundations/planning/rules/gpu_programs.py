@@ -166,16 +166,25 @@ def _with_variables(container: _Container) -> Manifest:
 
 def _files(stack: Stack, container: _Container) -> Mapping[str, str]:
     """Return the texts of the ConfigMaps that a container mounts, by path."""
-    folders: dict[Any, str] = {}
-    for mount in items(container.manifest, "volumeMounts"):
-        if "subPath" not in mount:
-            folders[mount.get("name")] = str(mount.get("mountPath")).rstrip("/")
+    mounts = items(container.manifest, "volumeMounts")
     files: dict[str, str] = {}
     for volume in items(section(container.pods.template, "spec"), "volumes"):
-        key = container.workload.namespace, str(section(volume, "configMap").get("name"))
-        if volume.get("name") in folders:
-            for name, text in section(stack.config_maps.get(key, {}), "data").items():
-                files[f"{folders[volume.get('name')]}/{name}"] = str(text)
+        projected = items(section(volume, "projected"), "sources")
+        contents: dict[str, str] = {}
+        for source in (section(part, "configMap") for part in (volume, *projected)):
+            key = container.workload.namespace, str(source.get("name"))
+            data = section(stack.config_maps.get(key, {}), "data")
+            paths = {str(item.get("key")): str(item.get("path")) for item in items(source, "items")}
+            for name in data.keys() & (paths or data).keys():
+                contents[paths.get(name, name)] = str(data[name])
+        for mount in mounts:
+            part = str(mount.get("subPath") or "").strip("/")
+            if mount.get("name") == volume.get("name") and "subPathExpr" not in mount:
+                for path, text in contents.items():
+                    # A subPath is a file, or a folder with files.
+                    if f"{path}/".startswith(f"{part}/" if part else ""):
+                        place = f"{mount.get('mountPath')}/{path.removeprefix(part).lstrip('/')}"
+                        files[place.replace("//", "/").rstrip("/")] = text
     return files
 
 
