@@ -174,6 +174,33 @@ def test_weights_beyond_the_share_of_sglang(share: Fraction | None, severity: An
     assert (Cause.NO_CACHE in causes(verdict)) == (severity is not None)
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "changes", "is_refused"),
+    [
+        ("openai/gpt-oss-20b", "T4", {"max_length": 8192}, True),
+        ("openai/gpt-oss-20b", "T4", {"max_length": 8192, "release": None}, True),
+        ("openai/gpt-oss-20b", "A100", {"max_length": 8192}, False),
+        ("Qwen/Qwen3-4B", "T4", {"quantization": "fp8", "release": (0, 11, 0)}, True),
+        ("Qwen/Qwen3-4B", "T4", {"quantization": "fp8", "release": (0, 14, 1)}, False),
+        ("Qwen/Qwen3-4B", "T4", {"quantization": "fp8", "release": None}, False),
+        ("Qwen/Qwen3-4B", "V100", {"quantization": "fp8", "release": None}, True),
+        ("Qwen/Qwen3-4B", "V100", {"quantization": "awq"}, True),
+        ("Qwen/Qwen3-4B", "T4", {"quantization": "gptq_marlin", "release": (0, 11, 0)}, True),
+        ("Qwen/Qwen3-4B", "T4", {"quantization": "gptq_marlin"}, False),
+        ("Qwen/Qwen3-235B-A22B-FP8", "V100", {}, True),
+        ("openai/gpt-oss-20b", "T4", {"max_length": 8192, "engine": "sglang"}, False),
+    ],
+)
+def test_quantizations_need_a_compute_capability(
+    model: str, gpu: str, changes: Any, is_refused: bool
+) -> None:
+    verdict = judged(model, gpu, **changes)
+    assert (Cause.QUANTIZATION_OF_GPU in causes(verdict)) is is_refused
+    if is_refused:
+        assert verdict.severity is Severity.REFUSED
+        assert verdict.reasons[-1].sentences()[1] == "Choose another GPU or quantization"
+
+
 def test_gemma_on_a_gpu_without_bfloat16_is_loaded_in_four_bytes() -> None:
     verdict = judged("google/gemma-2-2b-it", "T4", max_length=1024)
     assert verdict.weights is not None

@@ -32,6 +32,7 @@ from ml_foundations.models.weights import (
     is_quantized_at_load,
     loaded_dtype,
     quantization,
+    quantization_fault,
     stage_layers,
     weights,
 )
@@ -180,6 +181,8 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
         return _verdict([*reasons, undetermined(Cause.UNKNOWN_MODEL, serving.model, path)])
     if serving.unknown & _DECIDING:
         return _verdict(reasons)
+    if fault := quantization_fault(serving, facts, gpu.compute_capability):
+        return _verdict([*reasons, fault])
     dtype = loaded_dtype(serving, facts, gpu.compute_capability)
     if isinstance(dtype, Reason):
         return _verdict([*reasons, dtype])

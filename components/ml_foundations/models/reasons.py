@@ -101,6 +101,10 @@ class Cause(Enum):
     BATCH = ("{it} is {value:,}, and it must not be below {least}, {limit:,}", "Raise {it}")
     DTYPE_OF_GPU = ("{it} is bfloat16, which {gpu} does not support", "Set {it} to float16")
     DTYPE_OF_MODEL = ("{it} is float16, in which {model} is not stable", "Set {it} to bfloat16")
+    QUANTIZATION_OF_GPU = (
+        "vLLM loads {value} on GPUs of compute capability {limit} or later",
+        "Choose another GPU or quantization",
+    )
     UTILIZATION = (
         "{it} is {value}, and CUDA leaves less of a GPU free",
         "Set {it} to 0.95 or less",

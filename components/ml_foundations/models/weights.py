@@ -4,9 +4,13 @@ The lower bound counts what a server certainly holds. The upper one adds the mar
 measured starts of vllm 0.11 to 0.19 were at most above it.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from ml_foundations.catalog.tables import table
 from ml_foundations.models.facts import DTYPE_BYTES, ModelFacts
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 from ml_foundations.models.serving import Serving
@@ -32,6 +36,17 @@ _UNSTABLE_IN_FLOAT16 = ("Gemma2For", "Gemma3For", "Glm4For")
 """Architectures that vLLM refuses in float16 (vllm, config/model.py)."""
 _BFLOAT16_SINCE = (8, 0)
 """The compute capability of bfloat16 (vllm, platforms/cuda.py)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Method:
+    method: str
+    capability: tuple[int, int]
+    former_capability: tuple[int, int] | None
+    former_until: tuple[int, int] | None
+
+
+_METHODS = table("quantizations.csv", _Method)
 
 
 class Bounds(NamedTuple):
@@ -75,6 +90,24 @@ def quantization(serving: Serving, facts: ModelFacts) -> str | Reason:
         return "fp8"
     path = serving.paths.get("quantization", "")
     return undetermined(Cause.UNKNOWN_QUANTIZATION, asked, path, model=facts.name)
+
+
+def quantization_fault(
+    serving: Serving, facts: ModelFacts, capability: tuple[int, int] | None
+) -> Reason | None:
+    """Return why vLLM refuses a quantization on GPUs of a compute capability."""
+    of_checkpoint = facts.quantization.removesuffix("-block") if facts.quantization != "fp8" else ""
+    name = serving.quantization or of_checkpoint
+    method = _METHODS.get(name) if serving.engine == "vllm" else None
+    if method is None or capability is None:
+        return None
+    least = method.capability
+    if method.former_until and serving.release and serving.release < method.former_until:
+        least = method.former_capability or least
+    if capability >= least:
+        return None
+    path = serving.paths.get("quantization", serving.paths.get("model", ""))
+    return refused(Cause.QUANTIZATION_OF_GPU, name, ".".join(map(str, least)), path)
 
 
 def is_quantized_at_load(serving: Serving, facts: ModelFacts) -> bool:
