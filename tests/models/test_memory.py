@@ -439,6 +439,34 @@ def test_a_cache_whose_size_is_not_known_is_not_refused(changes: Any) -> None:
     assert verdict.severity is not Severity.REFUSED
 
 
+@pytest.mark.parametrize(
+    ("kv_bytes", "changes", "is_refused"),
+    [
+        (6 * GIB, {}, False),
+        (7 * GIB, {}, True),
+        (10 * GIB, {"max_length": FIT}, True),
+        (10 * GIB, {"blocks": 64}, False),
+        (10 * GIB, {"tensor": 2}, False),
+    ],
+)
+def test_weights_and_the_bytes_of_the_cache_fit(
+    kv_bytes: int, changes: Any, is_refused: bool
+) -> None:
+    given = {"max_length": 8192, "kv_bytes": kv_bytes, **changes}
+    verdict = judged("Qwen/Qwen3-8B", "L4", **given)
+    assert (Cause.CACHE_BYTES in causes(verdict)) is is_refused
+    assert (verdict.severity is Severity.REFUSED) is is_refused
+
+
+def test_the_sentence_of_a_cache_beyond_the_gpu() -> None:
+    verdict = judged("Qwen/Qwen3-8B", "L4", kv_bytes=10 * GIB)
+    assert verdict.reasons[0].sentences("--kv-cache-memory-bytes") == (
+        "the weights of Qwen3-8B in BF16 and --kv-cache-memory-bytes have 25.3 GiB on 1 L4, "
+        "which has 22.0 GiB",
+        "Lower --kv-cache-memory-bytes",
+    )
+
+
 def test_without_graphs_more_memory_is_left() -> None:
     graphs, eager = (
         judged("Qwen/Qwen3-4B", "H100", max_length=8192, eager=is_eager).cache

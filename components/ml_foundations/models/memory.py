@@ -277,6 +277,11 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
     if not is_sized and not has_blocks and check.heaviest.low > most + tolerance:
         yield check.exceeds(Cause.NO_CACHE, check.heaviest.low, most, "utilization", "tensor")
         return
+    sized = check.heaviest.low + (serving.kv_bytes or 0)
+    total = check.gpu.high * GIB
+    if serving.kv_bytes and not has_blocks and sized > total * (1 + REFUSAL_MARGIN):
+        yield check.exceeds(Cause.CACHE_BYTES, sized, total, "kv_bytes")
+        return
     shares = [Fraction(1, serving.pipeline)] * len(stages)
     held = [stage.low for stage in stages]
     if len(stages) > 1 and facts.attention == "full" and facts.layers:

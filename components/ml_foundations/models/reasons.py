@@ -129,6 +129,11 @@ class Cause(Enum):
         "{model} in {dtype} has {value:.1f} GiB of weights on {on}, and the server may use "
         "{limit:.1f} GiB"
     )
+    CACHE_BYTES = (
+        "the weights of {model} in {dtype} and {it} have {value:.1f} GiB on {on}, which {have} "
+        "{limit:.1f} GiB",
+        "Lower {it}",
+    )
     REQUEST = (
         (
             "a request of {length:,} tokens needs {value:.1f} GiB of KV cache on {on}, and next "
@@ -167,6 +172,7 @@ OF_EVERY_RELEASE = (Cause.GPUS, Cause.HEADS, Cause.WEIGHTS, Cause.DOWNLOAD)
 """Causes that do not depend on a server's release."""
 _IN_BYTES = (
     *(Cause.WEIGHTS, Cause.WHOLE_WEIGHTS, Cause.NO_CACHE, Cause.REQUEST, Cause.NEAR_LIMIT),
+    Cause.CACHE_BYTES,
     *(Cause.TRAINING, Cause.DOWNLOAD),
 )
 
