@@ -2,6 +2,7 @@
 
 import json
 from datetime import date
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_tensors_for_speculation_are_not_counted(tmp_path: Path) -> None:
     assert ModelFacts.from_folder(folder(tmp_path, index, **changes)).params == 500
     changes["num_nextn_predict_layers"] = 1
     assert ModelFacts.from_folder(folder(tmp_path, index, **changes)).params is None
+
+
+@pytest.mark.parametrize("factor", [Fraction(1, 2), Fraction(2)])
+def test_files_of_another_type_do_not_count(tmp_path: Path, factor: Fraction) -> None:
+    size = int(16060522496 * factor)
+    facts = ModelFacts.from_folder(folder(tmp_path, {"metadata": {"total_size": size}}))
+    known = MODELS["meta-llama/Llama-3.1-8B-Instruct"]
+    assert facts.params is None
+    assert facts.least_params == pytest.approx(known.params, rel=1e-3)
 
 
 @pytest.mark.parametrize(

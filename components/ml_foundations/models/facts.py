@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -193,10 +194,14 @@ def _from_config(name: str, config: Mapping[str, Any], size: int | None) -> Mode
     params = None
     if size is not None and is_exact and not facts.quantization and facts.dtype in DTYPE_BYTES:
         params = size // DTYPE_BYTES[facts.dtype]
+    least = _least_params(facts)
+    # The files of some checkpoints have numbers of more or fewer bytes than the configuration says.
+    if params and least and not Fraction(5, 6) * least < params < Fraction(6, 5) * least:
+        params = None
     return replace(
         facts,
         params=params,
-        least_params=params or _least_params(facts),
+        least_params=params or least,
         stored_bytes=size if facts.quantization and is_exact else None,
     )
 
