@@ -415,6 +415,33 @@ def test_the_default_batch(gpu: str, release: Any, batched: int, sequences: int)
     assert less.cache.low < default.cache.low
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "changes", "is_refused"),
+    [
+        ("Qwen/Qwen3-8B", "L4", {"sequences": 2049}, True),
+        ("Qwen/Qwen3-8B", "L4", {"sequences": 2048}, False),
+        ("Qwen/Qwen3-8B", "A100", {"sequences": 4096}, True),
+        ("Qwen/Qwen3-8B", "H100", {"sequences": 4096}, False),
+        ("Qwen/Qwen3-8B", "L4", {"sequences": 4096, "batched_tokens": 8192}, False),
+        ("Qwen/Qwen3-8B", "L4", {"sequences": 4096, "chunked_prefill": False}, False),
+        ("Qwen/Qwen3-8B", "L4", {"sequences": 4096, "release": None}, False),
+        (
+            "Qwen/Qwen3-8B",
+            "L4",
+            {"unknown": frozenset({"batched_tokens"}), "sequences": 4096},
+            False,
+        ),
+        ("google/gemma-3-4b-it", "L4", {"sequences": 4096}, False),
+    ],
+)
+def test_more_sequences_than_the_default_batch(
+    model: str, gpu: str, changes: Any, is_refused: bool
+) -> None:
+    verdict = judged(model, gpu, **{"max_length": 8192, **changes})
+    assert (Cause.DEFAULT_BATCH in causes(verdict)) is is_refused
+    assert (verdict.severity is Severity.REFUSED) is is_refused
+
+
 def test_the_default_utilization_of_an_unknown_release_is_between_both() -> None:
     lowest, any_release, highest = (
         judged("Qwen/Qwen3-4B", "H100", release=None, max_length=8192, utilization=share).cache

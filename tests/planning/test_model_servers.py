@@ -131,6 +131,17 @@ def test_the_gpus_decide_about_blocks_of_experts(pools: list[str], expected: Any
     assert [item for item in of_programs(verdicts) if item[0] == "server-arguments"] == expected
 
 
+def test_more_sequences_than_a_batch_has() -> None:
+    args = f"{QWEN} --max-num-seqs 4096 --max-model-len=8k"
+    (finding,) = [item for item in judged(server(args), L4).findings if item.rule in RULES]
+    assert finding.message.endswith(
+        "--max-num-seqs is 4,096, and on L4 a batch has 2,048 tokens by default"
+    )
+    assert finding.remedy == "Lower --max-num-seqs, or set --max-num-batched-tokens."
+    faster = judged(server(f"{args} --performance-mode throughput"), L4)
+    assert MEMORY not in of_programs(faster)
+
+
 def test_a_model_that_is_misspelled() -> None:
     llm = server("--model=/models/mine")
     llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": "Qwen/Qwen3-9B"}

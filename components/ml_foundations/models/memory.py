@@ -134,6 +134,24 @@ def _batch(serving: Serving, gpu: GpuMemory) -> tuple[int, int]:
     return serving.batched_tokens or tokens, serving.sequences or sequences
 
 
+def _default_batch(serving: Serving, facts: ModelFacts, gpu: GpuMemory) -> Reason | None:
+    """Return whether sequences exceed the default tokens of a batch (vllm, config/scheduler.py).
+
+    Models of images, replicas with experts and encoders have other defaults.
+    """
+    is_other = facts.architecture.endswith("ForConditionalGeneration")
+    is_other |= facts.attention == "none" or bool(facts.experts and serving.data > 1)
+    is_other |= bool(serving.unknown & {"batched_tokens", "sequences", "chunked_prefill"})
+    is_other |= any(reason.value == "--performance-mode" for reason in serving.reasons)
+    is_read = serving.engine == "vllm" and serving.release is not None
+    if serving.batched_tokens or not serving.chunked_prefill or is_other or not is_read:
+        return None
+    tokens, sequences = _batch(serving, gpu)
+    path = serving.paths.get("sequences", "")
+    beyond = refused(Cause.DEFAULT_BATCH, sequences, tokens, path, gpu=gpu.name)
+    return beyond if sequences > tokens else None
+
+
 def _overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
     """Return the bytes that activation, NCCL and CUDA graphs typically need at most."""
     tokens, sequences = _batch(serving, gpu)
@@ -182,6 +200,8 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
     if serving.unknown & _DECIDING:
         return _verdict(reasons)
     if fault := quantization_fault(serving, facts, gpu.compute_capability):
+        return _verdict([*reasons, fault])
+    if fault := _default_batch(serving, facts, gpu):
         return _verdict([*reasons, fault])
     dtype = loaded_dtype(serving, facts, gpu.compute_capability)
     if isinstance(dtype, Reason):

@@ -99,6 +99,10 @@ class Cause(Enum):
     STAGES = "{it} is {value}, and {stages} numbers that sum up to {limit} are needed"
     LENGTH_OF_MODEL = ("{it} is {value:,}, and the longest of {model} is {limit:,}", "Lower {it}")
     BATCH = ("{it} is {value:,}, and it must not be below {least}, {limit:,}", "Raise {it}")
+    DEFAULT_BATCH = (
+        "{it} is {value:,}, and on {gpu} a batch has {limit:,} tokens by default",
+        "Lower {it}, or set --max-num-batched-tokens",
+    )
     DTYPE_OF_GPU = ("{it} is bfloat16, which {gpu} does not support", "Set {it} to float16")
     DTYPE_OF_MODEL = ("{it} is float16, in which {model} is not stable", "Set {it} to bfloat16")
     QUANTIZATION_OF_GPU = (

@@ -297,6 +297,7 @@ def _of_memory(
                     judged = replace(judged, severity=Severity.WARNING)
                 is_error = judged.severity is Severity.REFUSED
                 has_ways = is_error and serving.engine == "vllm"
+                has_ways &= judged.cause is not Cause.DEFAULT_BATCH
                 ways_out = _ways_out(serving, facts) if facts and has_ways else ""
                 finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
                 place = _place(candidates[gpu])
