@@ -175,6 +175,24 @@ def test_weights_beyond_the_share_of_sglang(share: Fraction | None, severity: An
 
 
 @pytest.mark.parametrize(
+    ("gpu", "changes", "severity"),
+    [
+        # 78.3 GiB of weights, and 10 GiB of an H100 are reserved.
+        ("H100", {"tensor": 8}, Severity.REFUSED),
+        ("H100", {"tensor": 8, "release": None}, Severity.WARNING),
+        ("H100", {"tensor": 8, "unknown": frozenset({"utilization"})}, None),
+        ("H200", {"tensor": 8}, None),
+        ("H100", {"tensor": 16}, None),
+    ],
+)
+def test_the_default_share_of_sglang(gpu: str, changes: Any, severity: Any) -> None:
+    serving = Serving(engine="sglang", release=(0, 5, 4))
+    verdict = judged("deepseek-ai/DeepSeek-R1", gpu, serving, **changes)
+    assert verdict.severity is severity
+    assert (Cause.NO_CACHE in causes(verdict)) == (severity is not None)
+
+
+@pytest.mark.parametrize(
     ("model", "gpu", "changes", "is_refused"),
     [
         ("openai/gpt-oss-20b", "T4", {"max_length": 8192}, True),

@@ -255,6 +255,14 @@ def sizes_of_sglang(
     return {reason.cause: reason.severity for reason in reasons}
 
 
+def test_sglang_divides_the_kv_heads() -> None:
+    assert sizes_of_sglang("--tp=4", 4, model="microsoft/phi-4") == {Cause.KV_HEADS: REFUSED}
+    assert sizes_of_sglang("--tp=5", 5, model="microsoft/phi-4") == {}
+    assert sizes_of_sglang("--tp=8", 8, model="deepseek-ai/DeepSeek-R1") == {}
+    attention = "--tp=4 --dp=4 --enable-dp-attention"
+    assert Cause.KV_HEADS not in sizes_of_sglang(attention, 4, model="microsoft/phi-4")
+
+
 def test_a_variable_allows_long_requests_of_sglang() -> None:
     name = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
     longer = "--context-length=65536"

@@ -164,6 +164,18 @@ def _overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
     return (activation * scale + beyond_torch + graphs) * GIB
 
 
+def _most_of_sglang(serving: Serving, gpu: GpuMemory) -> Fraction:
+    """Return a share of a GPU's memory that SGLang's default is certainly below.
+
+    It reserves at least so much for activation and graphs, and more if arguments ask for it
+    (sglang 0.5.4, server_args.py). It divides by the memory that the label has, which is larger.
+    """
+    if gpu.is_partition:
+        return Fraction(1)
+    reserve = max(Fraction(7, 2) + Fraction(serving.world, 8), 10 if gpu.high > 60 else 0)
+    return 1 - reserve * Fraction(95, 100) / gpu.high
+
+
 @dataclass
 class _Check:
     """A server, its model and its GPUs, while their memory is judged."""
@@ -238,11 +250,13 @@ def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> 
         alone = weights(replace(serving, tensor=1, pipeline=1, data=1), facts, dtype)
         words["total"] = Fraction(0) if isinstance(alone, Reason) else alone[0].low
         reasons.append(check.exceeds(Cause.WEIGHTS, low, total, "tensor", "model"))
-    elif serving.engine == "sglang" and serving.utilization is not None:
+    elif serving.engine == "sglang" and "utilization" not in serving.unknown:
         # The pool is what is left of this share (profile_max_num_token, _profile_available_bytes).
-        share = total * serving.utilization
+        share = total * (serving.utilization or _most_of_sglang(serving, gpu))
         if low > share * (1 + REFUSAL_MARGIN):
-            reasons.append(check.exceeds(Cause.NO_CACHE, low, share, "utilization", "tensor"))
+            reason = check.exceeds(Cause.NO_CACHE, low, share, "utilization", "tensor")
+            is_known = serving.utilization is not None or serving.release is not None
+            reasons.append(reason if is_known else replace(reason, severity=Severity.WARNING))
     elif serving.engine == "vllm":
         figures |= _cache_figures(check)
         reasons += _of_vllm(check, figures.get("request"))

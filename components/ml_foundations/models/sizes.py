@@ -69,6 +69,8 @@ def check_sizes(
             )
         elif serving.engine == "vllm":
             reasons += _of_model(serving, facts, capability)
+        elif serving.engine == "sglang" and facts.architecture in KNOWN_ARCHITECTURES:
+            reasons += _kv_heads(serving, facts)  # srt/models: llama.py, qwen3.py and others
     return reasons
 
 
@@ -169,8 +171,7 @@ def _of_model(
     name = facts.name
     path = serving.paths.get("tensor", "")
     kv_heads = facts.kv_heads or tensor
-    if facts.attention in ("full", "sliding") and max(kv_heads, tensor) % min(kv_heads, tensor):
-        yield refused(Cause.KV_HEADS, kv_heads, tensor, path, model=name)
+    yield from _kv_heads(serving, facts)
     vocabulary = -(-(facts.vocabulary or 0) // 64) * 64
     if vocabulary % tensor:
         yield refused(Cause.VOCABULARY, vocabulary, tensor, path, model=name)
@@ -189,6 +190,14 @@ def _of_model(
     if stages and serving.pipeline > 1 and facts.layers and not is_complete:
         path = "env[VLLM_PP_LAYER_PARTITION]"
         yield refused(Cause.STAGES, stages, facts.layers, path, stages=serving.pipeline)
+
+
+def _kv_heads(serving: Serving, facts: ModelFacts) -> Iterator[Reason]:
+    tensor = serving.tensor
+    heads = facts.kv_heads or tensor
+    if facts.attention in ("full", "sliding") and max(heads, tensor) % min(heads, tensor):
+        path = serving.paths.get("tensor", "")
+        yield refused(Cause.KV_HEADS, heads, tensor, path, model=facts.name)
 
 
 def _blocks(
