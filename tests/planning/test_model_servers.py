@@ -238,6 +238,31 @@ def test_pods_that_share_a_gpu(args: str, replicas: int, strategy: str, expected
             assert item.message.startswith("its 3 pods share 2 GPUs, and a server needs 0.92 of")
 
 
+PARTITION = "cloud.google.com/gke-gpu-partition-size"
+
+
+@pytest.mark.parametrize(
+    ("selected", "nodes", "message"),
+    [
+        ({}, ["whole", "mig"], "--tensor-parallel-size is 2, and in pool mig its pods may get"),
+        ({PARTITION: "3g.40gb"}, ["whole", "mig"], "--tensor-parallel-size is 2, and NCCL"),
+        ({}, ["mig"], "--tensor-parallel-size is 2, and NCCL does not connect partitions"),
+        ({}, ["whole"], ""),
+    ],
+)
+def test_partitions_among_whole_gpus(selected: Any, nodes: list[str], message: str) -> None:
+    gpu = {ACCELERATOR: "nvidia-h100-80gb"}
+    pools = {
+        "whole": pool("whole", 2, gpu, gpu=8),
+        "mig": pool("mig", 2, {**gpu, PARTITION: "3g.40gb"}, gpu=16),
+    }
+    llm = server(f"{QWEN} --tensor-parallel-size=2", 2, nodeSelector={**gpu, **selected})
+    findings = judged(llm, *(pools[name] for name in nodes)).findings
+    texts = [item.message for item in findings if item.rule == "server-arguments"]
+    assert len(texts) == bool(message)
+    assert "".join(texts).startswith(message)
+
+
 def test_pods_of_several_nodes_are_one_replica() -> None:
     llm = server(f"{QWEN} -tp 2 --nnodes 2 --max-model-len=8k", 1, replicas=4)
     llm |= {"apiVersion": "apps/v1", "kind": "StatefulSet"}

@@ -114,6 +114,10 @@ class Cause(Enum):
         "Set {it} to 0.95 or less",
     )
     PARTITIONS = ("{it} is {value}, and NCCL does not connect partitions of a GPU", "Set {it} to 1")
+    SOME_PARTITIONS = (
+        "{it} is {value}, and {place} its pods may get partitions, which NCCL does not connect",
+        "Keep its pods off nodes with the label {limit}, by a node affinity with DoesNotExist",
+    )
     EXECUTOR = ("{it} is ray, and several nodes need mp", "Set {it} to mp")
     NODES = (
         "TP x PP is {value}, which the number of nodes, {limit}, does not divide",

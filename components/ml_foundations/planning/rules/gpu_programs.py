@@ -205,18 +205,30 @@ def _together(container: _Container) -> int | None:
 def _of_server(
     container: _Container, serving: Serving, facts: ModelFacts | None, candidates: _Candidates
 ) -> Iterator[Finding]:
-    is_partition = any(gpu and gpu.is_partition for gpu in candidates)
+    partitions = [
+        node for gpu in candidates if gpu and gpu.is_partition for node in candidates[gpu]
+    ]
+    are_all = all(gpu and gpu.is_partition for gpu in candidates)
     pods = _together(container)
     sizes = check_sizes(
         serving,
         facts,
         gpus=container.gpus,
         pods=pods,
-        is_partition=is_partition,
+        is_partition=bool(candidates) and are_all,
         capability=_best_capability(candidates),
     )
     known = [reason for reason in serving.reasons if reason.severity is not Severity.UNDETERMINED]
     shared = _shared(container, serving, candidates)
+    if partitions and not are_all and serving.tensor > 1:
+        key = labels.GKE_PARTITION_SIZE
+        path = serving.paths.get("tensor", "")
+        place = _place(partitions).removesuffix(", ")
+        yield container.finding(
+            "server-arguments",
+            warned(Cause.SOME_PARTITIONS, serving.tensor, key, path, place=place),
+            "tensor",
+        )
     for reason in (*known, *sizes, *shared):
         yield container.finding("server-arguments", reason, "--tensor-parallel-size")
     is_refused = any(reason.severity is Severity.REFUSED for reason in (*known, *sizes))
