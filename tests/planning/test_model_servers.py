@@ -142,6 +142,25 @@ def test_more_sequences_than_a_batch_has() -> None:
     assert MEMORY not in of_programs(faster)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "remedy"),
+    [
+        (
+            "nvidia-tesla-t4",
+            "half",
+            r"Set --dtype to float32, or use --tensor-parallel-size=1 --dtype=bfloat16 on g2-.*",
+        ),
+        ("nvidia-tesla-t4", "bfloat16", r"Set --dtype to float32, or use .*"),
+        ("nvidia-l4", "half", r"Set --dtype to bfloat16, or use .* --dtype=bfloat16 on g2-.*"),
+    ],
+)
+def test_a_type_that_the_gpu_and_the_model_have(gpu: str, dtype: str, remedy: str) -> None:
+    llm = server(f"--model=google/gemma-3-4b-it --max-model-len=1k --dtype {dtype}")
+    findings = judged(llm, pool("gpus", 1, {ACCELERATOR: gpu}, gpu=1)).findings
+    (finding,) = [item for item in findings if item.rule == "model-memory"]
+    assert re.fullmatch(remedy, finding.remedy)
+
+
 def test_a_model_that_is_misspelled() -> None:
     llm = server("--model=/models/mine")
     llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": "Qwen/Qwen3-9B"}

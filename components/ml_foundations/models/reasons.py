@@ -103,8 +103,8 @@ class Cause(Enum):
         "{it} is {value:,}, and on {gpu} a batch has {limit:,} tokens by default",
         "Lower {it}, or set --max-num-batched-tokens",
     )
-    DTYPE_OF_GPU = ("{it} is bfloat16, which {gpu} does not support", "Set {it} to float16")
-    DTYPE_OF_MODEL = ("{it} is float16, in which {model} is not stable", "Set {it} to bfloat16")
+    DTYPE_OF_GPU = ("{it} is bfloat16, which {gpu} does not support", "Set {it} to {usable}")
+    DTYPE_OF_MODEL = ("{it} is float16, in which {model} is not stable", "Set {it} to {usable}")
     QUANTIZATION_OF_GPU = (
         "vLLM loads {value} on GPUs of compute capability {limit} or later",
         "Choose another GPU or quantization",

@@ -70,9 +70,12 @@ def loaded_dtype(
         if name == "bfloat16" and lacks_bfloat16:
             name = "float32" if is_vllm and is_unstable else "float16"
     elif is_vllm and name == "bfloat16" and lacks_bfloat16:
-        return refused(Cause.DTYPE_OF_GPU, name, capability, path, gpu="the GPU")
+        usable = "float32" if is_unstable else "float16"
+        return refused(Cause.DTYPE_OF_GPU, name, capability, path, gpu="the GPU", usable=usable)
     elif is_vllm and name == "float16" and is_unstable:
-        return refused(Cause.DTYPE_OF_MODEL, name, facts.architecture, path, model=facts.name)
+        usable = "float32" if lacks_bfloat16 else "bfloat16"
+        values = {"model": facts.name, "usable": usable}
+        return refused(Cause.DTYPE_OF_MODEL, name, facts.architecture, path, **values)
     if name in DTYPE_BYTES:
         return name
     return undetermined(Cause.UNKNOWN_WEIGHTS, facts.name, path)

@@ -310,7 +310,8 @@ def _of_memory(
                 is_error = judged.severity is Severity.REFUSED
                 has_ways = is_error and serving.engine == "vllm"
                 has_ways &= judged.cause is not Cause.DEFAULT_BATCH
-                ways_out = _ways_out(serving, facts) if facts and has_ways else ""
+                dtype = " --dtype=bfloat16" if judged.cause is Cause.DTYPE_OF_MODEL else ""
+                ways_out = _ways_out(serving, facts, dtype) if facts and has_ways else ""
                 finding = container.finding("model-memory", judged, "--max-model-len", ways_out)
                 place = _place(candidates[gpu])
                 yield replace(finding, message=f"{place}{finding.message}")
@@ -338,8 +339,8 @@ def _place(nodes: Sequence[NodeClass]) -> str:
     return f"in {verb(len(nodes), 'pool', 'pools')} {named}, "
 
 
-def _ways_out(serving: Serving, facts: ModelFacts) -> str:
-    """Return the cheapest way to serve a model as it is, and in FP8."""
+def _ways_out(serving: Serving, facts: ModelFacts, further: str) -> str:
+    """Return the cheapest way to serve a model as it is, and in FP8, with further options."""
     fitting = ways(
         facts,
         context=serving.max_length,
@@ -350,7 +351,7 @@ def _ways_out(serving: Serving, facts: ModelFacts) -> str:
     texts: dict[str, str] = {}
     for way in fitting:
         option = "" if not way.quantization else f" --quantization={way.quantization}"
-        text = f"--tensor-parallel-size={way.tensor}{option} on {way.machine}"
+        text = f"--tensor-parallel-size={way.tensor}{option}{further} on {way.machine}"
         texts.setdefault(way.quantization, text)
     return alternatives(texts.values()) if texts else ""
 
