@@ -19,7 +19,7 @@ _WITH_IDENTITY = {"workloadIdentityConfig": {"workloadPool": "any"}}
 def in_place_of_system_pods(
     cluster: Cluster, pod_set: PodSet, pod: PodClass, needed: int
 ) -> Iterator[Refusal]:
-    """Yield pods that find room only where GKE's own pods run that are not shown."""
+    """Yield pods that find no room if GKE's own pods, which are not shown, run too."""
     if not _lacks_system_pods(cluster):
         return
     left: list[NodeGroup] = []
