@@ -397,5 +397,5 @@ def test_the_pod_sets_of_a_workload_need_nodes_together() -> None:
     kind = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web")
     serving = namespaced(*kind, spec={"leaderWorkerTemplate": group})
     (reason,) = judge([serving, pool("l4", 1, gpu="2")]).workloads[0].reasons
-    assert reason.remedy == "Raise the maximum of l4 to 3 nodes."
+    assert reason.remedy.startswith("Raise the maximum of l4 to 3 nodes ")
     assert judge([serving, pool("l4", 3, gpu="2")]).stack is Verdict.FITS

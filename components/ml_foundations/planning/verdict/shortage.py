@@ -288,7 +288,9 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     pod = reason.pod
     pod_set = reason.pod_set
     largest = roomiest(reason) or able[0]
-    missing = math.ceil((reason.needed - reason.most) / largest.room(pod))
+    alone = math.ceil((reason.needed - reason.most) / largest.room(pod))
+    # The pod sets of a workload take the nodes from each other.
+    missing = max(alone, reason.missing_for_all)
     # A pool that is split over its zones is one pool to the reader.
     by_pool = dict[str, NodeGroup]()
     counts = Counter[str]()
@@ -298,10 +300,6 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
     name = largest.node.name
     lower = lowered(pod_set.counts, reason.most)
-    if reason.missing_for_all > missing:
-        # The pod sets of a workload take the nodes from each other: fewer of one do not suffice.
-        missing = reason.missing_for_all
-        lower = ""
     way = f"raise the number of nodes by {missing}"
     if largest.node.is_template:
         way = f"raise the maximum of {name} to {number(counts[name] + missing, 'node')}"
