@@ -474,6 +474,6 @@ def test_no_remedy_leaves_out_a_field_of_which_planning_is_not_sure() -> None:
     selector = [{"key": "a b", "valueFromProvisioningClassDetail": "d"}]
     updates = {"provisioningClassName": "c", "podSetUpdates": {"nodeSelector": selector}}
     found = judge([config | {"metadata": {"name": "o"}, "spec": updates}, node("n")]).reasons
-    remedies = {reason.rule: reason.remedy for reason in found}
-    assert "must be a qualified name" in remedies["beyond-planning"]
-    assert "Leave" not in remedies["beyond-planning"]
+    doubts = {reason.rule: reason for reason in found}
+    assert "must be a qualified name" in doubts["beyond-planning"].message
+    assert "Leave" not in doubts["beyond-planning"].remedy
