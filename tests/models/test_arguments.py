@@ -17,6 +17,8 @@ from ml_foundations.models.serving import FIT, Serving, read_container
 from ml_foundations.models.sizes import check_launch
 
 MODEL = "Qwen/Qwen3-8B"
+VLLM = "vllm/vllm-openai:v0.24.0"
+ENDLESS = "9" * 5000
 
 
 def read(*args: str, tag: str = "v0.19.1", **container: Any) -> Any:
@@ -578,3 +580,22 @@ def test_arguments_of_public_servers_of_sglang_are_known() -> None:
     serving = read_container({"image": "lmsysorg/sglang:v0.5.4", "command": command})
     assert isinstance(serving, Serving)
     assert serving.reasons == ()
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": f"vllm/vllm-openai:v{ENDLESS}.1.1"},
+        {"image": VLLM, "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": ENDLESS}]},
+        {"image": VLLM, "env": [{"name": "VLLM_PP_LAYER_PARTITION", "value": ENDLESS}]},
+        {"image": VLLM, "args": [MODEL, f"--tensor-parallel-size={ENDLESS}"]},
+        {"image": VLLM, "args": [MODEL, f"--max-model-len={ENDLESS}k"]},
+        {"image": "a", "command": ["torchrun", f"--nnodes={ENDLESS}:{ENDLESS}", "a.py"]},
+        {"image": "a", "command": ["torchrun", f"--nproc-per-node={ENDLESS}", "a.py"]},
+        {"image": "a", "command": ["accelerate", "launch", f"--num_processes={ENDLESS}", "a.py"]},
+    ],
+    ids=range(8),
+)
+def test_digits_without_end_are_no_number(container: dict[str, Any]) -> None:
+    """Python refuses to read more than 4,300 digits."""
+    read_container(container)

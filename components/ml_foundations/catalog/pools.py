@@ -282,7 +282,7 @@ def _taint(taint: Mapping[str, Any]) -> dict[str, str]:
 
 def _seconds(duration: Any) -> int:
     """Return the seconds of a duration in Google's format, such as ``3600s``; 0 if not known."""
-    match = re.match(r"\d+", str(duration))
+    match = re.match(r"[0-9]{1,18}", str(duration))
     return int(match[0]) if match else 0
 
 

@@ -35,6 +35,11 @@ def whole_number(value: Any, default: int = 0) -> int:
     return int(float(text)) if re.fullmatch(r"[0-9]{1,9}(\.0)?", text) else default
 
 
+def decimal_number(text: str) -> int | None:
+    """Return the number below a billion whose digits a text is, else None."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
 def parse_quantity(value: str | int | float) -> Fraction:
     """Return the exact amount of a quantity in a manifest, such as ``"1500m"``, ``"16Gi"`` or 2.
 

@@ -10,6 +10,7 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple, cast
 
 from ml_foundations.kubernetes.objects import items
+from ml_foundations.kubernetes.quantities import decimal_number
 from ml_foundations.models.reasons import Cause, Reason, undetermined
 from ml_foundations.models.shell import UNKNOWN, Command, UnreadableError, commands
 
@@ -32,7 +33,9 @@ _WRAPPERS = re.compile(
     r"|timeout\0(?:--?[a-z-]+(?:=[^\0]*)?\0)*[\d.]+[smhd]?\0|nice\0(?:-n\0?-?\d+\0)?|nohup\0))*"
 )
 """Programs with their options, each with a NUL after it, that replace themselves by the next."""
-_IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::v?(?P<release>\d+\.\d+\.\d+)?[^@]*)?(?:@.*)?")
+_IMAGE = re.compile(
+    r"(?:.*/)?(?P<name>[^/:@]+)(?::v?(?P<release>[0-9]{1,9}(?:\.[0-9]{1,9}){2})?[^@]*)?(?:@.*)?"
+)
 _IMAGES = {
     "vllm-openai": "vllm",
     "vllm-openai-nonroot": "vllm",
@@ -88,8 +91,9 @@ class Program:
     def visible(self) -> tuple[int, ...] | None:
         """Return the GPUs of ``CUDA_VISIBLE_DEVICES``, None if they are not numbers or not set."""
         text = self.env.get("CUDA_VISIBLE_DEVICES") or ""
-        indices = text.replace(" ", "").split(",")
-        return tuple(map(int, indices)) if all(map(str.isdecimal, indices)) else None
+        numbers = [*map(decimal_number, text.replace(" ", "").split(","))]
+        indices = tuple(number for number in numbers if number is not None)
+        return indices if len(indices) == len(numbers) else None
 
 
 def release_of(text: str) -> Release:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ml_foundations.kubernetes.quantities import decimal_number
 from ml_foundations.models.command import Program, Word
 from ml_foundations.models.reasons import Cause, Reason, refused, undetermined
 
@@ -69,15 +70,16 @@ def _torchrun(started: Program, given: dict[str, Word]) -> Launch:
     known: dict[str, Any] = {}
     reasons: list[Reason] = []
     text, nodes_path = given.get("nnodes", Word("1", ""))
-    matched = re.fullmatch(r"(\d+)(?::(\d+))?", text or "")
+    matched = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", text or "")
     fewest, most = (int(matched[1]), int(matched[2] or matched[1])) if matched else (0, 0)
     if 0 < fewest <= most:
         known["nodes"] = None if _has_literal_rank(given, "node-rank") else (fewest, most)
     elif text is not None and "$" not in text:
         reasons.append(refused(Cause.INVALID_VALUE, text, "N or MIN:MAX", nodes_path))
     text, path = given.get("nproc-per-node", Word("1", ""))
-    if text is not None and (text.isdecimal() or text in ("gpu", "auto")):
-        known["per_node"] = int(text) if text.isdecimal() else VISIBLE
+    count = VISIBLE if text in ("gpu", "auto") else decimal_number(text or "")
+    if count is not None:
+        known["per_node"] = count
     elif text is not None and "$" not in text and text not in ("cpu", "xpu"):
         reasons.append(refused(Cause.INVALID_VALUE, text, "a number or gpu", path))
     known |= {"path": path, "nodes_path": nodes_path}
@@ -89,10 +91,10 @@ def _accelerate(given: dict[str, Word]) -> Launch:
     total, path = given.get("num-processes", Word(str(VISIBLE), ""))
     # A file has what the line lacks.
     is_known = "config-file" not in given or {"num-machines", "num-processes"} <= given.keys()
-    numbers = [int(text) for text in (machines, total) if text is not None and text.isdecimal()]
-    if not is_known or len(numbers) != 2 or not numbers[0]:
+    count = decimal_number(machines or "")
+    processes = decimal_number(total or "")
+    if not is_known or not count or processes is None:
         return Launch(launcher="accelerate")
-    count, processes = numbers
     reasons: list[Reason] = []
     if "multi-gpu" in given and path and processes < 2:
         reasons.append(refused(Cause.INVALID_VALUE, total, "2 or more with --multi_gpu", path))

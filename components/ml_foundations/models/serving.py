@@ -12,6 +12,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
+from ml_foundations.kubernetes.quantities import decimal_number
 from ml_foundations.kubernetes.words import alternatives
 from ml_foundations.models.arguments import (
     Given,
@@ -287,14 +288,15 @@ def _surroundings(started: Program) -> dict[str, Any]:
     allows_long = started.env.get(_ALLOWS_LONG.get(started.name, ""), absent)
     ray_address = started.env.get("RAY_ADDRESS", absent)
     may_start_ray = re.search(r"\bray|\.sh\b", started.before)
-    stages = (started.env.get("VLLM_PP_LAYER_PARTITION") or "").split(",")
+    partition = started.env.get("VLLM_PP_LAYER_PARTITION") or ""
+    stages = map(decimal_number, partition.replace(" ", "").split(","))
     return {
         "release": None if _is_other_release(started) else started.release,
         "allows_long": None if allows_long is None else allows_long.lower() in _TRUE,
         "cache_folder": _cache_folder(started),
         "has_ray": None if ray_address is None or may_start_ray else bool(ray_address),
         "visible": started.visible(),
-        "layers_of_stages": tuple(int(count) for count in stages if count.strip().isdecimal()),
+        "layers_of_stages": tuple(count for count in stages if count is not None),
     }
 
 
