@@ -90,7 +90,7 @@ def test_definitions_refuse_what_the_api_server_refuses(kind: str, api: Api) -> 
 
 def _with_gateways(api: Api) -> None:
     for module in (generator.POOLS, generator.GATEWAYS):
-        for file in generator.files(module, download=False):
+        for file in generator.files(module):
             _create(api, yaml.load(file.read_text(), yaml.CSafeLoader))
 
 
