@@ -78,6 +78,8 @@ REFUSED = {
     "a zone elsewhere": refused(
         "node_zones", "and location is us-central1", node_zones=["us-east1-b"]
     ),
+    "a zone in place of a region": refused("location", "write us-east1", location="us-east1-b"),
+    "no region": refused("location", "such as us-central1", location="us_east1"),
     "no zone": refused("node_zones", "such as us-central1-a", node_zones=["us-central1"]),
     "a key that is none": refused("secrets_key", "keyRings/RING", secrets_key="my-key"),
     "a key elsewhere": refused(
@@ -321,3 +323,9 @@ def test_first_node_pool_takes_little_quota() -> None:
     config = cluster()["nodeConfig"]
     assert (config["machineType"], config["diskSizeGb"]) == ("e2-medium", 30)
     assert config["diskType"] == "pd-standard"
+
+
+def test_the_name_of_a_cluster_is_known_at_preview() -> None:
+    names: list[str] = []
+    declared(lambda: names.append(f"l4-{GkeCluster('c', BASE).cluster_name}"))
+    assert names == ["l4-c"]

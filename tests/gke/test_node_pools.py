@@ -286,10 +286,11 @@ def pool(arguments: Any) -> dict[str, Any]:
     return inputs(declared(lambda: GpuNodePool("p", arguments))["p-pool"])
 
 
-def test_the_taint_of_gpus_is_first_whatever_else_is_declared() -> None:
+def test_the_taint_of_gpus_is_declared_once() -> None:
     own = {"key": "team", "value": "a", "effect": "NO_EXECUTE"}
     of_gpus = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
     assert pool(L4 | {"taints": [own]})["nodeConfig"]["taints"] == [of_gpus, own]
+    assert pool(L4 | {"taints": [own, of_gpus]})["nodeConfig"]["taints"] == [own, of_gpus]
 
 
 @pytest.mark.parametrize(

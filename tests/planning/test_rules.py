@@ -601,7 +601,10 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
 @pytest.mark.parametrize(("sleep", "is_reported"), [(14, False), (15, True)])
 def test_hook_that_sleeps_leaves_time_for_the_signal(sleep: int, is_reported: bool) -> None:
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep}}}}
-    assert ("spot-grace" in found(ending_on_spot(10, **hook))) is is_reported
+    stack = ending_on_spot(10, **hook)
+    assert ("spot-grace" in found(stack)) is is_reported
+    told = [reason.remedy for reason in judge(stack).findings if reason.rule == "spot-grace"]
+    assert all("seconds to 14 or less" in remedy for remedy in told)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"gpus_by_model": {"L4": 1}, "priorities": {"nvidia-l4": 1}},
         "priorities.nvidia-l4: is the class of a GPU model",
     ),
+    "a namespace of Kubernetes": ({"namespace": "kube-system"}, "choose another name"),
+    "the first namespace": ({"namespace": "default"}, "is in every cluster already"),
     "no network": ({"egress_networks": ["example.com"]}, "egress_networks[0]"),
     "half a credential": (
         {"service_account": {"image_pull_secret": "hunter2"}},

@@ -11,6 +11,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, mappings, section, text_of, texts
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.words import shown
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -37,6 +38,11 @@ VMs")."""
 _OF_KUBERNETES = re.compile(
     r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*"
 )
+_LABEL_KEY = re.compile(
+    r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+"""The keys and values of labels and taints in Kubernetes."""
 _BILLED = re.compile(r"[-\w]{0,63}")
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -239,6 +245,12 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
         reason = "is Kubernetes' own, which GKE does not let you set; choose a different name"
         yield f"nodeConfig.labels.{key}", reason
+    for path, key, value in _labels_and_taints(config):
+        if isinstance(key, str) and not _LABEL_KEY.fullmatch(key):
+            yield path, f"has the key {shown(key)}, which is not a name of a label in Kubernetes"
+        if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
+            form = "up to 63 letters, digits, -, _ and ."
+            yield path, f"has the value {shown(value)}; Kubernetes accepts {form}"
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():
             words = [word for word in (key, value) if isinstance(word, str)]
@@ -246,6 +258,14 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if not key[:1].isalpha() or not is_valid:
                 reason = "is invalid. Google Cloud accepts 63 lower case letters, digits, - and _"
                 yield ".".join([*path, last, key]), reason
+
+
+def _labels_and_taints(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the field, the key and the value of the labels and taints of nodes."""
+    for key, value in section(config, "labels").items():
+        yield f"nodeConfig.labels.{key}", key, value
+    for index, taint in enumerate(items(config, "taints")):
+        yield f"nodeConfig.taints[{index}]", taint.get("key", ""), taint.get("value")
 
 
 def _refused_purchases(

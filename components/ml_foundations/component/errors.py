@@ -1,6 +1,7 @@
 """Errors about arguments, all at once: the path of each, its value, and what is allowed."""
 
 import re
+import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_origin
@@ -124,7 +125,7 @@ def _reason(item: ArgumentError, page: str) -> str:
     if expected in _TYPES and fault in ("type", "parsing", "from_float"):
         reason = f"must be {_TYPES[expected]}, not {shown(value)}"
         if expected in ("list", "tuple") and isinstance(value, str):
-            return f"{reason}. Write [{value!r}]"
+            return f"{reason}. Write {_words(value)}"
         is_in_secret = item.location[0] == "env" and isinstance(value, Mapping)
         return f"{reason}. The key of a Secret is given by secret_env" if is_in_secret else reason
     cause = context.get("error")
@@ -132,6 +133,14 @@ def _reason(item: ArgumentError, page: str) -> str:
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
     is_quoted = isinstance(value, str) and repr(value) in message
     return message if is_quoted else f"{message} (got {shown(value)})"
+
+
+def _words(text: str) -> list[str]:
+    """Return a text as a list: a command line by its words, as a shell reads them."""
+    try:
+        return shlex.split(text) or [text]
+    except ValueError:
+        return [text]
 
 
 def duplicates(

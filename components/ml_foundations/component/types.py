@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from ml_foundations.catalog.locations import is_zone, region_of
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
@@ -113,6 +114,21 @@ Name = Annotated[str, AfterValidator(_name)]
 
 InputName = Annotated[Name, InputOf(str)]
 """The same, or an output; the code that reads it must not look inside."""
+
+
+def _region(value: str) -> str:
+    if is_zone(value):
+        raise ValueError(f"{value} is a zone; write {region_of(value)}")
+    if not re.fullmatch(_REGION, value):
+        raise ValueError(f"must be a region, such as us-central1, not {value!r}")
+    return value
+
+
+_REGION = r"^[a-z]+-[a-z]+\d+$"
+Region = Annotated[
+    str, AfterValidator(_region), WithJsonSchema({"type": "string", "pattern": _REGION})
+]
+"""The name of a region of Google Cloud."""
 
 
 def _bucket_name(value: str) -> str:

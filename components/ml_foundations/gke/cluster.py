@@ -214,7 +214,7 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
     security", and the CIS GKE Benchmark.
     """
 
-    cluster_name: pulumi.Output[str]
+    cluster_name: KnownOutput[str]
     """The cluster's name, known at preview. Node pools accept it."""
     project: pulumi.Output[str]
     """The Google Cloud project. Node pools accept it."""
@@ -258,7 +258,7 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
         known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
         account = spec.node_service_account
         return {
-            "cluster_name": cluster.name,
+            "cluster_name": spec.name,
             "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
             "node_service_account": made["nodes"].email if account is None else account,
             "proxy_only_cidr": spec.proxy_only_cidr and str(spec.proxy_only_cidr),

@@ -149,7 +149,8 @@ class GpuNodePoolSpec(GpuNetworkSpec):
     @property
     @override
     def declared_taints(self) -> list[Taint]:
-        return [_GPU_TAINT, *super().declared_taints]
+        given = super().declared_taints
+        return given if _GPU_TAINT in given else [_GPU_TAINT, *given]
 
     @property
     @override

@@ -11,7 +11,7 @@ from typing_extensions import override
 from ml_foundations.catalog.inference_gateways import PROXY_PURPOSE
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
+from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name, Region
 
 _POD_RANGE = "pods"
 _SERVICE_RANGE = "services"
@@ -72,7 +72,7 @@ class ClusterNetworkSpec(Spec):
         str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)
     ]
     """The Google Cloud project."""
-    location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
+    location: Region
     """The region of the control plane, such as us-central1."""
     network: Network | None = None
     """An existing network. By default, one is created, with a Cloud NAT."""

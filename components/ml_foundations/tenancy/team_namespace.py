@@ -24,6 +24,8 @@ from ml_foundations.tenancy.quota import (
 )
 from ml_foundations.typed_args import TeamNamespaceComponent
 
+_RESERVED = ("kube-", "gke-", "gmp-")
+"""How the names of namespaces of Kubernetes and GKE begin."""
 _Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 
@@ -77,6 +79,9 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        if self.namespace == "default" or self.namespace.startswith(_RESERVED):
+            reason = f"{self.namespace} is in every cluster already; choose another name"
+            yield "namespace", reason
         for name in self.priorities.keys() & self.gpus_by_model.keys():
             yield f"priorities.{name}", "is the class of a GPU model already; choose another name"
 

@@ -205,18 +205,18 @@ def _beyond_spot_grace(pod_set: PodSet, nodes: Iterable[NodeClass]) -> Iterator[
     field = "terminationGracePeriodSeconds"
     grace = spec.get(field)
     if isinstance(grace, int) and grace > left:
-        yield _spot_grace(f"{pod_set.path}.{field}", left, grace, field)
+        yield _spot_grace(f"{pod_set.path}.{field}", left, grace, field, most=left)
     field = "lifecycle.preStop.sleep.seconds"
     for index, container in enumerate(items(spec, "containers")):
         sleep = section(container, "lifecycle", "preStop", "sleep").get("seconds")
         # A hook that sleeps has to end before the pod's containers get SIGTERM.
         if isinstance(sleep, int) and sleep >= left:
             path = f"{pod_set.path}.containers[{index}].{field}"
-            yield _spot_grace(path, left, sleep, field)
+            yield _spot_grace(path, left, sleep, field, most=left - 1)
 
 
-def _spot_grace(path: str, left: int, needed: int, field: str) -> Refusal:
+def _spot_grace(path: str, left: int, needed: int, field: str, *, most: int) -> Refusal:
     leaves = f"a Spot node that Google takes back leaves its pods {left} s"
-    lower = f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server)"
+    lower = f"Set {field} to {most} or less (graceSeconds; deregisterSeconds of a server)"
     remedy = f"{lower}, or give the pool kubelet.shutdownGracePeriodSeconds."
     return Refusal("spot-grace", path, f"{leaves}, and these count on {needed} s ({field})", remedy)
