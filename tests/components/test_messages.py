@@ -363,3 +363,16 @@ def test_a_bucket_has_a_name_that_cloud_storage_allows(type_: Any) -> None:
     for bucket in ("gs://my-models", "My-models", "ab", "-models", "a" * 64):
         with pytest.raises(ValidationError, match=f"is {bucket}; a name of a bucket has 3 to 63"):
             adapter.validate_python(bucket)
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        ("python train.py", "['python', 'train.py']"),
+        ("sh -c 'a b'", "['sh', '-c', 'a b']"),
+        ("it's", '["it\'s"]'),
+    ],
+)
+def test_a_command_in_one_text_is_shown_by_its_words(command: str, written: str) -> None:
+    told = reason(message("TrainingJob", **A_TRAINING | {"command": command}), "command")
+    assert told.endswith(f"Write {written}")
