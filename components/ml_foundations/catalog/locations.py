@@ -2,12 +2,19 @@
 
 import re
 
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+REGION = r"[a-z]+-[a-z]+\d+"
+"""The form of a region's name."""
+_ZONE = re.compile(f"{REGION}-[a-z]")
 
 
 def is_zone(location: str) -> bool:
     """Return whether a location is a zone rather than a region."""
     return _ZONE.fullmatch(location) is not None
+
+
+def is_region(location: str) -> bool:
+    """Return whether a location has the form of a region's name."""
+    return re.fullmatch(REGION, location) is not None
 
 
 def region_of(location: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from ml_foundations.catalog.locations import is_zone, region_of
+from ml_foundations.catalog.locations import REGION, is_region, is_zone, region_of
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
@@ -119,14 +119,13 @@ InputName = Annotated[Name, InputOf(str)]
 def _region(value: str) -> str:
     if is_zone(value):
         raise ValueError(f"{value} is a zone; write {region_of(value)}")
-    if not re.fullmatch(_REGION, value):
+    if not is_region(value):
         raise ValueError(f"must be a region, such as us-central1, not {value!r}")
     return value
 
 
-_REGION = r"^[a-z]+-[a-z]+\d+$"
 Region = Annotated[
-    str, AfterValidator(_region), WithJsonSchema({"type": "string", "pattern": _REGION})
+    str, AfterValidator(_region), WithJsonSchema({"type": "string", "pattern": f"^{REGION}$"})
 ]
 """The name of a region of Google Cloud."""
 

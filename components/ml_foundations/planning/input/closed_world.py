@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
-from ml_foundations.catalog.removed_kinds import removal
+from ml_foundations.catalog.removed_kinds import removal_of
 from ml_foundations.kubernetes.labels import UNRESOLVED
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -142,7 +142,7 @@ class ClassifiedDocuments:
     def _add(self, document: Manifest) -> None:
         kind = document["kind"]
         version = str(document.get("apiVersion"))
-        if removal(version, kind) and not workloads.is_stored(document):
+        if removal_of(version, kind) and not workloads.is_stored(document):
             self._add_removed(document)
             return
         category, reason, _ = field_catalog.kind_of(version, kind)
@@ -298,10 +298,9 @@ def as_refusal(note: Note, about: str = "") -> Refusal:
 
 def removed(document: Manifest, about: str = "") -> Iterator[Refusal]:
     """Yield the refusal of an object whose version Kubernetes no longer serves."""
-    if gone := removal(str(document.get("apiVersion")), document["kind"]):
-        what, _, fix = gone.partition(". ")
-        message = f"the API server refuses it: {what}"
-        yield Refusal("invalid", "apiVersion", message, f"{fix}.", object=about)
+    if gone := removal_of(str(document.get("apiVersion")), document["kind"]):
+        message = f"the API server refuses it: {gone.what}"
+        yield Refusal("invalid", "apiVersion", message, f"{gone.fix}.", object=about)
 
 
 def _unknown_admission(document: Manifest, effect: str) -> Refusal:

@@ -60,8 +60,12 @@ def _able(reason: Shortage) -> list[NodeGroup]:
 
 def roomiest(reason: Shortage) -> NodeGroup | None:
     """Return the nodes that a remedy asks for; None if no node takes a pod."""
-    pod = reason.pod
-    return max(_able(reason), key=lambda group: (group.room(pod), group.count), default=None)
+    able = _able(reason)
+    return _roomiest(reason.pod, able) if able else None
+
+
+def _roomiest(pod: PodClass, able: Sequence[NodeGroup]) -> NodeGroup:
+    return max(able, key=lambda group: (group.room(pod), group.count))
 
 
 _OF_VOLUMES = dict.fromkeys(("disk-type", "volume-zone", "volume-binding"), 5)
@@ -287,7 +291,7 @@ def _too_few_nodes(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod = reason.pod
     pod_set = reason.pod_set
-    largest = roomiest(reason) or able[0]
+    largest = _roomiest(pod, able)
     alone = math.ceil((reason.needed - reason.most) / largest.room(pod))
     # The pod sets of a workload take the nodes from each other.
     missing = max(alone, reason.missing_for_all)

@@ -1,17 +1,15 @@
 """The location of a resource: project, region and zone, by its inputs or by default."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ml_foundations.catalog.locations import is_zone, region_of
+from ml_foundations.catalog.locations import is_region, is_zone, region_of
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.progress import RehearsalError
 
 Inputs = Mapping[str, Any]
 
-_REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
 """The letters of a region's zones if they are not a, b and c."""
 
@@ -41,7 +39,7 @@ class GcpLocation:
         location = inputs.get("location") or self.zone or self.region
         if not location:
             raise RehearsalError("location: required field is not set. Set it, or gcp:region")
-        if not (is_zone(location) or _REGION.fullmatch(location)):
+        if not (is_zone(location) or is_region(location)):
             raise bad_request(f'Location "{location}" does not exist')
         return location
 
