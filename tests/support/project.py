@@ -234,7 +234,7 @@ def served(api: Api, kind: str) -> tuple[str, str, bool]:
 def delete(client: Client, obj: dict[str, Any]) -> None:
     """Delete an object with all that it owns, and wait until it is gone."""
     client.delete(obj, "Foreground")
-    until(lambda: client.get(obj) is None, seconds=60)
+    until(lambda: client.get(obj) is None)
 
 
 @contextmanager
