@@ -617,3 +617,95 @@ def test_only_vllm_gets_ways_in_its_words() -> None:
     pods = template(containers=[program(words, 2, image)])
     remedies = [item.remedy for item in judged(deployment("llm", 1, pods), L4).findings]
     assert remedies and not any("--tensor-parallel-size" in remedy for remedy in remedies)
+
+
+SGLANG = {"image": "lmsysorg/sglang:v0.5.9", "command": ["sglang", "serve", "--model-path=x"]}
+PORT_8080 = {"readinessProbe": {"httpGet": {"path": "/health", "port": 8080}}}
+NAMED = {
+    "ports": [{"name": "http", "containerPort": 8001}],
+    "startupProbe": {"httpGet": {"port": "http"}},
+}
+SIDECAR = {"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 8080}]}
+SERVICE = {"selector": {"app": "llm"}, "ports": [{"port": 80, "targetPort": 8080}]}
+
+
+@pytest.mark.parametrize(
+    ("args", "fields", "service", "messages"),
+    [
+        ("", PORT_8080, {}, ["its readinessProbe asks port 8080, and the server listens on 8000"]),
+        ("--port=8080", PORT_8080, SERVICE, []),
+        (
+            "",
+            PORT_8080,
+            SERVICE,
+            [
+                "its readinessProbe and Service llm ask port 8080, and the server listens on 8000",
+            ],
+        ),
+        ("--port 8001", NAMED, {}, []),
+        ("", NAMED, {}, ["its startupProbe asks port 8001, and the server listens on 8000"]),
+        ("", {}, SERVICE, ["Service llm asks port 8080, and the server listens on 8000"]),
+        ("", {}, {**SERVICE, "clusterIP": "None"}, []),
+        ("", {}, {**SERVICE, "selector": {"app": "chat"}}, []),
+        ("", {}, {**SERVICE, "ports": []}, []),
+        ("", {}, {**SERVICE, "ports": [*SERVICE["ports"], {"port": 8000}]}, []),
+        ("", {"readinessProbe": {"httpGet": {"port": 8080, "host": "proxy.ml"}}}, {}, []),
+        ("", {"readinessProbe": {"httpGet": {"port": "http"}}}, {}, []),
+        ("", {"readinessProbe": {"exec": {"command": ["true"]}}}, {}, []),
+        ("--uds=/run/llm", PORT_8080, {}, []),
+        ("--headless", PORT_8080, {}, []),
+        (
+            "--host=127.0.0.1 --port=8080",
+            PORT_8080,
+            {},
+            [
+                "the server listens on 127.0.0.1 alone, where its readinessProbe does not reach it",
+            ],
+        ),
+        (
+            "--port=8080",
+            {**PORT_8080, **SGLANG},
+            {},
+            [
+                "the server listens on 127.0.0.1 alone, where its readinessProbe does not reach it",
+            ],
+        ),
+        ("--port=8080 --host=0.0.0.0", {**PORT_8080, **SGLANG}, {}, []),
+    ],
+)
+def test_who_asks_a_port_finds_the_server(
+    args: str, fields: dict[str, Any], service: dict[str, Any], messages: list[str]
+) -> None:
+    of_vllm = "" if "command" in fields else f"{QWEN} --max-model-len=8k "
+    made = template(containers=[program(of_vllm + args, **fields)])
+    made["metadata"] = {"labels": {"app": "llm"}}
+    objects = [H100, deployment("llm", 1, made)]
+    if service:
+        objects.append(namespaced("v1", "Service", "llm", spec=service))
+    assert said_about_arguments(judged(*objects)) == messages
+
+
+def said_about_arguments(verdicts: Verdicts) -> list[str]:
+    return [item.message for item in verdicts.findings if item.rule == "server-arguments"]
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [program(QWEN, **PORT_8080), SIDECAR],
+        [program("", command=["sh", "-c", f"vllm serve {QWEN[8:]} & nginx"], **PORT_8080)],
+    ],
+)
+def test_something_else_may_listen_in_the_pod(containers: list[Manifest]) -> None:
+    made = template(containers=containers)
+    assert not said_about_arguments(judged(H100, deployment("llm", 1, made)))
+
+
+def test_the_remedy_for_a_port() -> None:
+    made = template(containers=[program(QWEN, **PORT_8080)])
+    [remedy] = [
+        item.remedy
+        for item in judged(H100, deployment("llm", 1, made)).findings
+        if item.rule == "server-arguments"
+    ]
+    assert remedy == "Set --port=8080, or ask port 8000."

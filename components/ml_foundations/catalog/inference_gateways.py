@@ -107,9 +107,9 @@ def listening(pod: Manifest) -> Iterator[Manifest]:
             yield container
 
 
-def asked_port(container: Manifest) -> Any:
-    """Return the number or the name of the port that a readiness probe asks; None without one."""
-    probe = section(container, "readinessProbe")
+def asked_port(container: Manifest, probe_field: str = "readinessProbe") -> Any:
+    """Return the number or the name of the port that a probe asks; None without one."""
+    probe = section(container, probe_field)
     handlers = [section(probe, handler) for handler in ("httpGet", "tcpSocket", "grpc")]
     return next((handler.get("port") for handler in handlers if handler), None)
 

@@ -87,6 +87,8 @@ class Program:
     """Whether vLLM starts by the module of its API server, not by ``vllm serve``."""
     before: str
     """What a script runs before it: it may install another release, or start Ray."""
+    is_alone: bool
+    """Whether nothing else runs in the container."""
 
     def visible(self) -> tuple[int, ...] | None:
         """Return the GPUs of ``CUDA_VISIBLE_DEVICES``, None if they are not numbers or not set."""
@@ -150,6 +152,7 @@ def program(container: Mapping[str, Any]) -> Program | Reason | None:
         env_is_complete=is_complete,
         is_api_server=_API_SERVER in command.words[:count],
         before=before,
+        is_alone=not before and "&" not in script,
     )
 
 

@@ -166,6 +166,14 @@ class Cause(Enum):
         "its {value} processes exchange data in /dev/shm, which has {limit} MiB without a volume",
         "Mount an emptyDir of medium Memory at /dev/shm, as shared_memory does",
     )
+    PORT = (
+        "{who} {ask} port {limit}, and the server listens on {value}",
+        "Set --port={limit}, or ask port {value}",
+    )
+    LOOPBACK = (
+        "the server listens on {value} alone, where {who} {do} not reach it",
+        "Set --host=0.0.0.0",
+    )
     SAMPLER = (
         "{it} is {value}, and vLLM before 0.20 allocates CUDA graphs and its sampler beyond it",
         "Set {it} to 0.9",

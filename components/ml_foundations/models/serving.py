@@ -45,6 +45,10 @@ _ALLOWS_LONG = {
     "sglang": "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
 }
 """Variables that allow lengths beyond the model's."""
+_ADDRESSES = {"vllm": ("0.0.0.0", 8000), "sglang": ("127.0.0.1", 30000)}
+"""Where servers listen by default (cli_args.py; server_args.py). TGI's depends on the image."""
+_LISTENS_ELSEWHERE = {"uds", "headless", "data-parallel-multi-port-external-lb"}
+"""Arguments with which vLLM listens on a socket, not at all, or on several ports."""
 _TRUE = ("1", "true", "yes", "y")
 
 
@@ -104,6 +108,9 @@ class Serving:
     """The GPUs that ``CUDA_VISIBLE_DEVICES`` lists."""
     layers_of_stages: tuple[int, ...] = ()
     """Layers by pipeline stage, if a variable sets them."""
+    host: str | None = None
+    port: int | None = None
+    """Where the container listens; None if not known."""
     unknown: frozenset[str] = frozenset()
     """Fields whose values are not known, and "memory" if an argument may change what is counted."""
     paths: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -227,6 +234,7 @@ def _serving(started: Program, files: Mapping[str, str]) -> Serving:
         has_literal_rank=str(rank).isdecimal(),
         **surroundings,
         **values,
+        **_address(started, parsed.given),
         unknown=frozenset(unknown),
         paths=paths,
         reasons=tuple(reasons),
@@ -267,6 +275,19 @@ def _value(key: str, text: Any) -> Any:
     except ValueError:
         return None
     return value if least <= value <= most else None
+
+
+def _address(started: Program, given: Mapping[str, Given]) -> dict[str, Any]:
+    """Return the host and the port on which a program listens, as far as they are known."""
+    is_elsewhere = bool(_LISTENS_ELSEWHERE & given.keys())
+    if started.name not in _ADDRESSES or is_elsewhere or not started.is_alone:
+        return {}
+    host, port = _ADDRESSES[started.name]
+    at = given["port"].value if "port" in given else str(port)
+    return {
+        "host": given["host"].value if "host" in given else host,
+        "port": decimal_number(at or ""),
+    }
 
 
 def has_other_release(container: Mapping[str, Any]) -> bool:

@@ -34,6 +34,7 @@ from ml_foundations.planning.model.resources import gpus, of_container
 from ml_foundations.planning.model.workloads import PodSet, Workload, groups
 from ml_foundations.planning.rules.findings import Finding, error, info, warning
 from ml_foundations.planning.rules.model_storage import check_download, check_shared_memory
+from ml_foundations.planning.rules.server_port import check_port
 from ml_foundations.planning.rules.stack import JudgedWorkload, Stack
 from ml_foundations.planning.scheduler.filters import spec_refusals
 
@@ -150,6 +151,8 @@ def _findings(
             downloads = check_download(stack, workload, pods, manifest, program, places)
             for reason in (*downloads, *check_shared_memory(pods, manifest, program)):
                 yield container.finding("model-storage", reason, "the place")
+            for reason in check_port(stack, workload, pods, manifest, program):
+                yield container.finding("server-arguments", reason, "--port")
 
 
 def _with_variables(container: _Container) -> Manifest:

@@ -16,7 +16,7 @@ _PROGRAMS = re.compile("vllm|sglang|text-generation|torchrun|torch.distributed|a
 @rule(
     "server-arguments",
     Severity.ERROR,
-    "The sizes of servers and launchers match their GPUs, and their models the sizes.",
+    "The sizes of servers and launchers match their GPUs, and probes ask the server's port.",
     source="vllm 0.11 to 0.33, config/parallel.py and config/model.py; sglang; torchrun",
     example="""
         apiVersion: v1
