@@ -27,6 +27,48 @@ from tests.support.checkout import Checkout
 from tests.support.declaring import declared
 from tests.support.previewing import Said, preview
 
+
+def refused_on(gpus_by_model: dict[str, int], on: str) -> str:
+    """The refusal of a Job with a GPU, on a pool of its cluster or of another."""
+
+    def program() -> None:
+        place: Any = {"project": "some-project", "location": "us-central1"}
+        with Proof():
+            cluster = GkeCluster("here", **place)
+            there = GkeCluster("there", **place)
+            pools = {
+                "l4": GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=1),
+                "cpu": CpuNodePool(
+                    "cpu", cluster=cluster, machine_type="n2-standard-8", max_nodes=1
+                ),
+                "far": GpuNodePool("far", cluster=there, machine_type="g2-standard-8", max_nodes=1),
+            }
+            quota: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
+            team = TeamNamespace("ml", cluster=cluster, gpus_by_model=gpus_by_model, **quota)
+            pod: Any = {"image": "i", "cpu": "1", "memory": "1Gi", "gpus": 1}
+            TrainingJob("train", team=team, pool=pools[on], **pod)
+
+    with pytest.raises(pulumi.RunError) as error:
+        declared(program)
+    return str(error.value)
+
+
+def test_gpus_of_a_team_by_model_need_a_priority_class() -> None:
+    remedy = "Set priorityClassName to ml-nvidia-l4 (priority_class of our workloads, by their GPU)"
+    assert remedy in refused_on({"L4": 1}, "l4")
+
+
+@pytest.mark.parametrize(
+    ("on", "fault"),
+    [
+        ("cpu", 'the nearest, "cpu", does not take it: it needs 1 nvidia.com/gpu'),
+        ("far", "its cluster has the node pools l4 and cpu, and not far"),
+    ],
+)
+def test_the_pool_that_a_workload_selects_is_the_nearest(on: str, fault: str) -> None:
+    assert fault in refused_on({}, on)
+
+
 PROGRAM = '''
 from decimal import Decimal
 

@@ -87,8 +87,9 @@ def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
 def _distance(pod: PodClass, group: NodeGroup) -> tuple[float, ...]:
     """Return how far a node is from taking one pod: the first number that differs decides.
 
-    These are points for each rule that refuses the pod and each resource that is short; how much of
-    these is missing, in shares of what the pod needs; and minus the number of such nodes.
+    These are whether it is in another node pool than the pod selects; points for each rule that
+    refuses the pod and each resource that is short; how much of these is missing, in shares of what
+    the pod needs; and minus the number of such nodes.
     """
     points = _refusal_distance(pod, group)
     missing_shares = 0.0
@@ -96,7 +97,8 @@ def _distance(pod: PodClass, group: NodeGroup) -> tuple[float, ...]:
         is_absent = not group.node.allocatable.get(lack.resource)
         points += _ABSENT if is_absent and is_extended(lack.resource) else _SHORT
         missing_shares += 1 - lack.free / lack.needed
-    return points, missing_shares, -group.count
+    pool = section(pod.spec, "nodeSelector").get(labels.GKE_NODE_POOL, "")
+    return group.node.labels.get(labels.GKE_NODE_POOL) != pool, points, missing_shares, -group.count
 
 
 def _no_node_takes_one(reason: Shortage) -> Refusal:
@@ -224,6 +226,8 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     values = sorted(offered - {selected}, key=lambda value: (value != near, value))
     if not values:
         return f"{nearest.node.name} has no {key}" if offered else f"no node has {key}"
+    if key == labels.GKE_NODE_POOL and selected not in offered:
+        return f"its cluster has the node pools {names(values)}, and not {selected}"
     return f"nodes have {key} {' or '.join(values)}"
 
 
