@@ -80,7 +80,7 @@ _CONSTRUCTOR = '''class {name}Component(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[{name}Args]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 '''

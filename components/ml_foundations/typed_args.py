@@ -1137,7 +1137,8 @@ class CheckpointConfigurationArgs(TypedDict):
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It sets project and provides the Kubernetes provider."""
     pool: NotRequired["GpuNodePool"]
-    """The GpuNodePool whose nodes keep the checkpoints. It sets node_selector and tolerations."""
+    """The GpuNodePool whose nodes keep the checkpoints. It sets node_selector and tolerations. You
+    may add to both."""
 
 
 class ServiceAccountArgs(TypedDict):
@@ -1274,7 +1275,8 @@ class FlavorArgs(FlavorSettingsArgs):
     creates a request for each workload of this flavor. It starts the workload when all its nodes
     are ready. The default is false."""
     pool: NotRequired["GpuNodePool"]
-    """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning."""
+    """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning. You may add
+    to node_selector and tolerations."""
 
 
 class TeamQueueArgs(TypedDict):
@@ -1652,7 +1654,7 @@ class WorkloadArgs(TypedDict):
     account is the default of service_account."""
     pool: NotRequired["GpuNodePool | CpuNodePool"]
     """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
+    and tolerations. You may add to the last two."""
 
 
 class TaskArgs(WorkloadArgs):
@@ -2097,7 +2099,8 @@ class GroupedServerArgs(ServerArgs):
     deployment_name: NotRequired[Known[str]]
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
     replicas: NotRequired[Known[int]]
-    """The number of pods, or of groups. The default is 1. With autoscaling, the fewest."""
+    """The number of pods, or of groups. The default is 1. 0 stops a server without autoscaling
+    whose replicas have one node. With autoscaling, the fewest."""
     nodes: NotRequired[Known[int]]
     """Nodes of each replica. The default is 1.
 
@@ -2466,7 +2469,7 @@ class GkeClusterComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[GkeClusterArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2482,7 +2485,7 @@ class CpuNodePoolComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[CpuNodePoolArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2498,7 +2501,7 @@ class GpuNodePoolComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2514,7 +2517,7 @@ class ComputeClassComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[ComputeClassArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2530,7 +2533,7 @@ class MetricsAdapterComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[MetricsAdapterArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2546,7 +2549,7 @@ class GpuOperatorComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuOperatorArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2562,7 +2565,7 @@ class DeviceClassesComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[DeviceClassesArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2578,7 +2581,7 @@ class GpuMonitorComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuMonitorArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2594,7 +2597,7 @@ class StorageClassesComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[StorageClassesArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2610,7 +2613,7 @@ class VolumeComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[VolumeArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2628,7 +2631,7 @@ class CheckpointConfigurationComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[CheckpointConfigurationArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2644,7 +2647,7 @@ class TeamNamespaceComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TeamNamespaceArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2660,7 +2663,7 @@ class TrainingQueueComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingQueueArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2676,7 +2679,7 @@ class JobSetControllerComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2694,7 +2697,7 @@ class LeaderWorkerSetControllerComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[LeaderWorkerSetControllerArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2710,7 +2713,7 @@ class RayOperatorComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[RayOperatorArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2726,7 +2729,7 @@ class TrainerControllerComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainerControllerArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2740,7 +2743,7 @@ class TaskComponent(Component[S]):
     @overload
     def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TaskArgs]) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2756,7 +2759,7 @@ class TrainingJobComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingJobArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2772,7 +2775,7 @@ class DistributedTrainingComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[DistributedTrainingArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2788,7 +2791,7 @@ class NcclTestComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[NcclTestArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2802,7 +2805,7 @@ class SweepComponent(Component[S]):
     @overload
     def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[SweepArgs]) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2818,7 +2821,7 @@ class ScheduledTrainingComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[ScheduledTrainingArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2834,7 +2837,7 @@ class ShardedSetComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[ShardedSetArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2850,7 +2853,7 @@ class InferenceServiceComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2866,7 +2869,7 @@ class InferenceGatewayComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceGatewayArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2882,7 +2885,7 @@ class RayClusterComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[RayClusterArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2898,7 +2901,7 @@ class RayJobComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[RayJobArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2914,7 +2917,7 @@ class ModelCacheComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[ModelCacheArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2930,7 +2933,7 @@ class TrainingRuntimeComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingRuntimeArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
 
@@ -2946,6 +2949,6 @@ class TrainJobComponent(Component[S]):
         self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainJobArgs]
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+    def __init__(self, name: str = "", args: Any = None, opts: Any = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)

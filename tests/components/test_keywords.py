@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 from ml_foundations import (
+    ComputeClass,
     CpuNodePool,
     GkeCluster,
     GpuNodePool,
@@ -18,7 +19,6 @@ from ml_foundations import (
     TrainingQueue,
     Volume,
 )
-from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import KnownOutput, resolve_known
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.selectors import REQUIRED
@@ -130,7 +130,7 @@ def test_keywords_are_the_dictionary() -> None:
 
 def refused(program: Callable[[], Any]) -> str:
     """The message of what a program raises."""
-    with pytest.raises((ArgumentsError, TypeError)) as error:
+    with pytest.raises((pulumi.RunError, TypeError)) as error:
         declared(program)
     return str(error.value)
 
@@ -171,11 +171,45 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "an object of another type": (
         lambda: a_pool(cluster=a_team()),
-        ["cluster: is of the type TeamNamespace. Pass a GkeCluster"],
+        ["cluster: must be a GkeCluster, not <TeamNamespace>"],
     ),
     "a name in place of an object": (
         lambda: a_job(team="research"),
-        ["team: is of the type str. Pass a TeamNamespace"],
+        ["team: must be a TeamNamespace, not 'research'"],
+    ),
+    "an object in place of a name": (
+        lambda: a_job(namespace=a_team()),
+        ["namespace: must be a text, not <TeamNamespace>. Pass its output namespace"],
+    ),
+    "an object in place of a mount": (
+        lambda: a_job(namespace="n", mounts=[a_volume()]),
+        ['mounts[0]: must be a mapping, not <Volume>. Pass it as {"volume": …}'],
+    ),
+    "an object in place of a list": (
+        lambda: ComputeClass("c", pools=a_pool()),  # pyright: ignore
+        ["1 invalid argument:\n  pools: must be a list, not <GpuNodePool>. Write it in brackets"],
+    ),
+    "a name in place of all that an object sets": (
+        lambda: a_pool(cluster="c"),
+        ["1 invalid argument:\n  cluster: must be a GkeCluster, not 'c'"],
+    ),
+    "a mapping in place of options": (
+        lambda: a_job(namespace="n", foo=1, opts={"protect": True}),
+        ["opts: must be pulumi.ResourceOptions(…), not {'protect': True}", "foo: is not known"],
+    ),
+    "no name": (
+        lambda: GpuNodePool(cluster=a_cluster(), machine_type="g2-standard-8", max_nodes=1),  # pyright: ignore
+        ["1 invalid argument:\n  name: must be a text, not ''. Write GpuNodePool(\"my-name\", …)"],
+    ),
+    "a key that an output has not": (
+        lambda: a_volume(storage_class=StorageClasses("disks").classes["datasets"], sise=1),
+        ['StorageClasses disks: classes: there is no key "datasets". Known: ', "sise: "],
+    ),
+    "a label that contradicts the pool's": (
+        lambda: a_job(namespace="n", pool=a_pool(), node_selector={labels.GKE_NODE_POOL: "t4"}),
+        [
+            f"node_selector.{labels.GKE_NODE_POOL}: is 't4', and pool sets 'l4'. Leave it out or pool"
+        ],
     ),
     "an object and what it sets": (
         lambda: a_pool(location="us-east1", max_nodes=0),
@@ -206,6 +240,18 @@ def test_wrong_combinations_are_refused(case: str) -> None:
     program, messages = REFUSED[case]
     found = refused(program)
     assert not [message for message in messages if message not in found], found
+
+
+def test_a_program_adds_labels_and_tolerations_to_those_of_the_pool() -> None:
+    def program() -> None:
+        pool = a_pool()
+        spare: Any = {"key": "spare", "operator": "Exists"}
+        more: Any = {"node_selector": {"disk": "ssd"}, "tolerations": [*pool.tolerations, spare]}
+        a_job(namespace="n", pool=pool, gpus=1, **more)
+
+    pod = inputs(declared(program)["train-job"])["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {labels.GKE_NODE_POOL: "l4", "disk": "ssd"}
+    assert [toleration["key"] for toleration in pod["tolerations"]] == ["nvidia.com/gpu", "spare"]
 
 
 def test_the_project_is_required_without_configuration() -> None:

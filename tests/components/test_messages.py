@@ -11,6 +11,7 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
+from ml_foundations import Volume
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import Spec, check
@@ -198,6 +199,7 @@ def test_a_misspelt_value_is_answered_with_the_nearest() -> None:
 def refused_outputs() -> Iterator[str]:
     """Yield the messages about each argument with an Output in it, of components and of what they consist of."""
     output = pulumi.Output.from_input("1")
+    yield from messages_about(output)
     yield message(
         "TrainingJob",
         **A_TRAINING,
@@ -205,23 +207,36 @@ def refused_outputs() -> Iterator[str]:
     )
     selector = {"spec": {"selector": {"matchLabels": {"app": output}}}}
     yield message("InferenceService", **A_SERVICE, overrides={"Deployment": selector})
+
+
+def messages_about(given: Any) -> Iterator[str]:
+    """Yield the messages about each argument that is a value, or has it in a list or a mapping."""
     for component in COMPONENTS:
         for name, field in spec_of(component).model_fields.items():
             nested = [
-                {key: output for key in model.model_fields} for model in models_in(field.annotation)
+                {key: given for key in model.model_fields} for model in models_in(field.annotation)
             ]
             for value in (
-                output,
-                [output],
-                {"a": output},
+                given,
+                [given],
+                {"a": given},
                 *nested,
                 nested,
-                {"a": [*nested, output][0]},
+                {"a": [*nested, given][0]},
             ):
                 try:
                     check(spec_of(component), component, {name: value})
                 except ArgumentsError as error:
                     yield str(error)
+
+
+@pytest.mark.parametrize("given", [Volume.__new__(Volume), object(), (print,), " @"])
+def test_a_message_is_in_words(given: Any) -> None:
+    """It has no address of an object, no pattern, and no type of pydantic's."""
+    texts = [*messages_about(given)]
+    assert len(texts) > 1000
+    raw = re.compile(" at 0x|match pattern|valid dictionary or instance|<built-in")
+    assert not [line for text in texts for line in text.splitlines() if raw.search(line)]
 
 
 def test_no_message_writes_an_output_as_text(capfd: pytest.CaptureFixture[str]) -> None:

@@ -115,7 +115,7 @@ def test_only_pools_are_ways_to_buy() -> None:
     def program() -> None:
         ComputeClass("any", pools=[Volume("v", namespace="a", size="1Gi")])  # pyright: ignore
 
-    expected = "pools[0]: is of the type Volume. Pass a GpuNodePool or a CpuNodePool"
+    expected = "pools[0]: must be a GpuNodePool or a CpuNodePool, not <Volume>"
     assert expected in refusal(declared, program)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 import pulumi
 
 from ml_foundations.component import protected, refused
-from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.errors import ArgumentsError, shown
 from ml_foundations.component.objects import Expansion, expanded
 from ml_foundations.component.outputs import published, unwrapped
 from ml_foundations.component.spec import ComponentSpec, check
@@ -17,6 +17,7 @@ PACKAGE = "ml-foundations"
 
 S = TypeVar("S", bound=ComponentSpec)
 Options: TypeAlias = pulumi.ResourceOptions | None
+_Errors: TypeAlias = Iterable[tuple[str, str]]
 
 
 class Child:
@@ -69,10 +70,13 @@ class Component(pulumi.ComponentResource, Generic[S]):
                 program goes on, and ends with the errors of all components.
         """
         kind = type(self).__name__
+        errors = _call_errors(kind, name, opts)
+        name = name if name and isinstance(cast("Any", name), str) else "unnamed"
         title = f"{kind} {name}"
+        opts = opts if isinstance(opts, pulumi.ResourceOptions) else None
         given = _one_form(title, args, kwargs)
         try:
-            spec, expansion, sources = self._checked(title, name, given, kwargs, opts)
+            spec, expansion, sources = self._checked(name, given, kwargs, opts, errors)
         except ArgumentsError as error:
             # Without errors, it uses an Output of a component that has some.
             if error.errors and not refused.note(error):
@@ -100,11 +104,12 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for base in type(self).__mro__:
             for key in _annotated(base):
                 if hasattr(spec, key):
-                    results[key] = published(getattr(spec, key), made.values())
+                    results[key] = published(getattr(spec, key), made.values(), f"{title}: {key}")
         for key, value in self.outputs(spec, made).items():
             # An output of a child depends on that child alone, so that others cannot change it.
             is_of_child = isinstance(value, pulumi.Output)
-            results[key] = value if is_of_child else published(value, made.values())
+            name = f"{title}: {key}"
+            results[key] = value if is_of_child else published(value, made.values(), name)
         for key, value in results.items():
             setattr(self, key, value)
         self.register_outputs(results)
@@ -173,9 +178,10 @@ class Component(pulumi.ComponentResource, Generic[S]):
         return {**args, **{key: value for key, value in defaults.items() if args.get(key) is None}}
 
     def _checked(
-        self, title: str, name: str, args: Any, kwargs: Mapping[str, Any], opts: Options
+        self, name: str, args: Any, kwargs: Mapping[str, Any], opts: Options, errors: _Errors
     ) -> tuple[S, Expansion, list[pulumi.Resource]]:
         """Return the checked arguments, the objects among them, and their resources."""
+        title = f"{type(self).__name__} {name}"
         spec_type = self.spec_type()
         is_checked = isinstance(args, ComponentSpec)
         expansion = expanded(spec_type, kwargs if is_checked else args)
@@ -186,10 +192,11 @@ class Component(pulumi.ComponentResource, Generic[S]):
                 for field in args.model_fields_set.intersection(argument.defaults):
                     update.pop(field, None)
             spec = cast("S", args.model_copy(update=update))
-            if errors := list(self.provider_errors(opts, dict(spec), expansion.objects)):
+            if errors := [*errors, *self.provider_errors(opts, dict(spec), expansion.objects)]:
                 raise ArgumentsError(title, [], spec_type, more=errors)
         else:
-            errors = [*expansion.errors, *self.provider_errors(opts, values, expansion.objects)]
+            clashes = self.provider_errors(opts, values, expansion.objects)
+            errors = [*errors, *expansion.errors, *clashes]
             spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
 
@@ -199,9 +206,17 @@ class Component(pulumi.ComponentResource, Generic[S]):
         return [name for name in given if name in objects and objects[name].gives_provider]
 
 
+def _call_errors(kind: str, name: Any, opts: Any) -> _Errors:
+    """Yield what Pulumi itself refuses with a traceback: a name or options of another type."""
+    if not name or not isinstance(name, str):
+        yield "name", f'must be a text, not {shown(name)}. Write {kind}("my-name", …)'
+    if not isinstance(opts, pulumi.ResourceOptions | None):
+        yield "opts", f"must be pulumi.ResourceOptions(…), not {shown(opts)}"
+
+
 def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """Return the arguments, which are a dictionary or keywords."""
-    if isinstance(args, pulumi.ResourceOptions):
+    if not isinstance(cast("object", args), Mapping | ComponentSpec | None):
         raise TypeError(f"{title}: the second argument is the arguments. Pass the options as opts=")
     if args is not None and kwargs and not isinstance(args, ComponentSpec):
         raise TypeError(f"{title}: pass the arguments as a dictionary or as keywords, not both")

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -15,8 +16,8 @@ from ml_foundations.component._pulumi_internals import input_types
 from ml_foundations.component.partial import ArgumentError, FieldsError, models_in
 from ml_foundations.component.refused import MissingOutput
 from ml_foundations.kubernetes import printable
-from ml_foundations.kubernetes.spelling import did_you_mean
-from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
+from ml_foundations.kubernetes.spelling import did_you_mean, nearest_names
+from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.kubernetes.words import number
 
 _MOST_LISTED = 5
@@ -28,10 +29,30 @@ _TYPES = {
     "float": "a number",
     "int": "a whole number",
     "list": "a list",
+    "model": "a mapping",
     "string": "a text",
     "tuple": "a list",
 }
 """The types of pydantic's errors, in words."""
+_SHOWN = (str, int, float, date, type(None))
+"""The types of values that a message shows. Any other's text may be an address in memory."""
+_PATTERNS = {
+    "^/": "an absolute path, such as /data",
+    "^(/|tcp$)": "a path that begins with /, or tcp",
+    "^[^/]": "a name in the catalog, such as Qwen/Qwen3-8B, or a relative path",
+    "^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and underscores, without a digit in front",
+    "^[A-Za-z0-9][-A-Za-z0-9_.]*$": "letters, digits, dashes, underscores and dots",
+    "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "lower case letters and digits, with dashes between them",
+    "^[1-9][0-9]*%?$": "a number above 0 or a percentage, such as 10%",
+    r"^\d+(ms|s|m)$": "a duration, such as 15s",
+    r"^\d+\.\d+\.\d+$": "a version, such as 2.52.0",
+    r"^1\.\d+(\.\d+(-gke\.\d+)?)?$": "a version, such as 1.34 or 1.34.1-gke.100",
+    r"^[0-9a-fA-F.:]+/\d{1,3}$": "a CIDR block, such as 10.0.0.0/20",
+    r"^gke-security-groups@.+\..+$": "gke-security-groups@ and your domain",
+    r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$": "a project ID, such as my-project",
+    r"^(projects/[^/]+/)?global/images/(family/)?[^/]+$": "[projects/PROJECT/]global/images/NAME",
+}
+"""The patterns of arguments, in words."""
 
 STACK_FILE_PAGE = "docs/stack-file.md"
 
@@ -94,7 +115,7 @@ def explain(
             _, model, _ = _place(location[:-1], spec, spell)
             yield path, _missing(str(location[-1]), model, in_python=spell is str)
         else:
-            yield path, _reason(item, page)
+            yield path, _reason(item, model, page)
 
 
 def _missing(field: str, model: type[BaseModel], *, in_python: bool) -> str:
@@ -108,7 +129,7 @@ def _missing(field: str, model: type[BaseModel], *, in_python: bool) -> str:
     return f"is required. Set {field} or {' or '.join(setters)}" if setters else "is required"
 
 
-def _reason(item: ArgumentError, page: str) -> str:
+def _reason(item: ArgumentError, model: type[BaseModel], page: str) -> str:
     """Return what is wrong with a value, as pydantic reports it."""
     context = item.context
     value = item.input
@@ -121,18 +142,40 @@ def _reason(item: ArgumentError, page: str) -> str:
         return (
             "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         )
+    if words := _PATTERNS.get(context.get("pattern", "")):
+        return f"must be {words}, not {shown(value)}"
     expected, _, fault = item.type.partition("_")
     if expected in _TYPES and fault in ("type", "parsing", "from_float"):
         reason = f"must be {_TYPES[expected]}, not {shown(value)}"
-        if expected in ("list", "tuple") and isinstance(value, str):
-            return f"{reason}. Write {_words(value)}"
-        is_in_secret = item.location[0] == "env" and isinstance(value, Mapping)
-        return f"{reason}. The key of a Secret is given by secret_env" if is_in_secret else reason
+        return ". ".join(filter(None, [reason, _type_fix(item, expected, model, page)]))
     cause = context.get("error")
     message = item.message if cause is None else str(cause)
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
     is_quoted = isinstance(value, str) and repr(value) in message
     return message if is_quoted else f"{message} (got {shown(value)})"
+
+
+def _type_fix(item: ArgumentError, expected: str, model: type[BaseModel], page: str) -> str:
+    """Return how to write a value of another type than the expected one, or nothing."""
+    value = item.input
+    if isinstance(value, pulumi.Resource):
+        objects: Mapping[str, Any] = getattr(model, "objects", {})
+        for name, argument in objects.items():
+            if expected == "model" and type(value).__name__ in argument.components:
+                return f'Pass it as {{"{name}": …}}'
+        field = next(part for part in reversed(item.location) if isinstance(part, str))
+        valid = {"dict": dict, "list": list, "model": dict, "string": str}.get(expected, ())
+        known = {name: getattr(output, "value", None) for name, output in vars(value).items()}
+        outputs = [name for name, output in known.items() if isinstance(output, valid)]
+        if near := nearest_names(field, outputs):
+            return f"Pass its output {near[0]}"
+        if expected == "string" and hasattr(value, "metadata"):
+            return 'Pass its output metadata["name"]'
+    if expected in ("list", "tuple"):
+        return f"Write {_words(value)}" if isinstance(value, str) else "Write it in brackets: […]"
+    if item.location[0] == "env" and isinstance(value, Mapping):
+        return "The key of a Secret is given by secret_env"
+    return f"See {page}" if expected == "model" else ""
 
 
 def _words(text: str) -> list[str]:
@@ -158,12 +201,19 @@ def duplicates(
 def shown(value: Any) -> str:
     """Return a value for a message.
 
-    An Output in it is shown as UNKNOWN, because its text would be a warning or an address in
-    memory.
+    An Output in it, or any other object, is shown as its type, because its text would be a warning
+    or an address in memory.
     """
-    return repr(
-        map_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)
-    )
+
+    def shown_leaf(leaf: Any) -> Any:
+        return leaf if isinstance(leaf, _SHOWN) else _Bare(f"<{type(leaf).__name__}>")
+
+    return repr(map_leaves(value, shown_leaf))
+
+
+class _Bare(str):
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def unknown(name: str, known: Iterable[str], where_listed: str) -> str:

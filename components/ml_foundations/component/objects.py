@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pulumi
 
+from ml_foundations.component.errors import shown
+from ml_foundations.component.outputs import unwrapped
 from ml_foundations.component.partial import models_in
+from ml_foundations.component.refused import MissingOutput
 
 if TYPE_CHECKING:
     from ml_foundations.component.spec import Spec
@@ -64,6 +67,9 @@ TEAM_OF_PODS = TEAM._replace(
 """The team of pods."""
 
 
+_ADDED = ("node_selector", "tolerations")  # a program may add to what an object sets
+
+
 @dataclass
 class Expansion:
     """Arguments without objects, and what the objects were."""
@@ -90,8 +96,10 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
     result = Expansion(dict(args))
     for name, argument in spec.objects.items():
         value = args.get(name)
-        if argument.item and isinstance(value, list):
-            result.args[name] = _replaced_items(result, name, argument, cast("list[Any]", value))
+        if argument.item:
+            if isinstance(value, list):
+                items = cast("list[Any]", value)
+                result.args[name] = _replaced_items(result, name, argument, items)
             continue
         # Under the name of a field, such as volume of a mount, other values are the field's.
         is_field = name in spec.model_fields and not isinstance(value, pulumi.ComponentResource)
@@ -104,13 +112,11 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
             if argument.outputs:
                 result.sources.append(component)
             for target, output in argument.outputs.items():
-                if result.args.get(target) is None:
-                    result.args[target] = getattr(component, output, None)
-                elif target not in argument.defaults:
-                    reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
-                    result.errors.append((target, reason))
+                _set(result, target, name, argument, getattr(component, output, None))
         else:
             result.errors.append((name, _wrong_type(argument, value)))
+            for target in argument.outputs:
+                result.args.setdefault(target, MissingOutput())
     for name, nested in nested_specs(spec):
         value = result.args.get(name)
         if not isinstance(value, list):
@@ -124,6 +130,27 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
                 for field, reason in inner.errors:
                     result.errors.append((f"{name}[{index}].{field}", reason))
     return result
+
+
+def _set(result: Expansion, target: str, name: str, argument: ObjectArgument, value: Any) -> None:
+    """Set an argument to the output of an object; what the program sets may add to it."""
+    given = result.args.get(target)
+    plain = unwrapped(given)[0]
+    theirs = unwrapped(value)[0]
+    if given is None:
+        result.args[target] = value
+    elif target in _ADDED and isinstance(plain, dict) and isinstance(theirs, dict):
+        result.args[target] = {**value, **given}
+        for key, label in cast("dict[str, Any]", theirs).items():
+            if cast("dict[str, Any]", plain).get(key, label) != label:
+                reason = f"is {shown(plain[key])}, and {name} sets {shown(label)}"
+                result.errors.append((f"{target}.{key}", f"{reason}. Leave it out or {name}"))
+    elif target in _ADDED and isinstance(plain, list) and isinstance(theirs, list):
+        more = [item for item in given if unwrapped(item)[0] not in theirs]
+        result.args[target] = [*value, *more]
+    elif target not in argument.defaults:
+        reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
+        result.errors.append((target, reason))
 
 
 def _replaced_items(
@@ -148,7 +175,7 @@ def _is_accepted(argument: ObjectArgument, value: Any) -> bool:
 
 
 def _wrong_type(argument: ObjectArgument, value: Any) -> str:
-    return f"is of the type {type(value).__name__}. Pass a {' or a '.join(argument.components)}"
+    return f"must be a {' or a '.join(argument.components)}, not {shown(value)}"
 
 
 @cache

@@ -10,7 +10,10 @@ from typing import Any, TypeVar, cast, overload
 import pulumi
 from typing_extensions import override
 
+from ml_foundations.component import refused
 from ml_foundations.component._pulumi_internals import is_input_type, result_if_ready, serialized
+from ml_foundations.kubernetes import printable
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.trees import UNKNOWN, leaves, map_leaves
 
 T = TypeVar("T")
@@ -27,10 +30,11 @@ class KnownOutput(pulumi.Output[T_co]):
     more]``, ``{**pool.node_selector, **more}``. Of a number, use ``value`` or ``apply``.
     """
 
-    def __init__(self, value: T_co, sources: Iterable[pulumi.Resource]) -> None:
-        """Publish a value. Whatever uses it waits for the ``sources``."""
+    def __init__(self, value: T_co, sources: Iterable[pulumi.Resource], title: str = "") -> None:
+        """Publish a value with a title for messages. What uses it waits for the ``sources``."""
         self.value = value
         """The value."""
+        self._title = title
         self.sources = frozenset(sources)
         """The resources to wait for: a component's children."""
         super().__init__(set(self.sources), _resolved(value), _resolved(True))
@@ -73,8 +77,16 @@ class KnownOutput(pulumi.Output[T_co]):
         return iter([KnownOutput(item, self.sources) for item in items])
 
     @override
-    def __getitem__(self, key: Any) -> "KnownOutput[Any]":
-        return KnownOutput(cast("Any", self.value)[key], self.sources)
+    def __getitem__(self, key: Any) -> pulumi.Output[Any]:
+        value = cast("Any", self.value)
+        if isinstance(value, dict) and key not in value:
+            reason = not_among(key, "key", cast("dict[str, Any]", value))
+            page = f"docs/components/{self._title.partition(' ')[0]}.md"
+            error = pulumi.RunError(printable.text(f"{self._title}: {reason}. See {page}"))
+            if not refused.note(error):
+                raise error
+            return refused.MissingOutput()
+        return KnownOutput(cast("Any", value)[key], self.sources)
 
     def keys(self) -> Iterable[str]:
         """Return the keys of a mapping."""
@@ -87,12 +99,12 @@ def _resolved(value: T) -> asyncio.Future[T]:
     return future
 
 
-def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[Any]:
+def published(value: Any, children: Iterable[pulumi.Resource], title: str) -> pulumi.Output[Any]:
     """Return a value of a component as an Output that depends on the component's children."""
     # The component itself would include what others parent to it, which may wait for the Output.
     sources = set(children)
     if not any(isinstance(leaf, pulumi.Output) for _, leaf in leaves(value)):
-        return KnownOutput(value, sources)
+        return KnownOutput(value, sources, title)
     output = pulumi.Output.from_input(value)
 
     async def resources() -> set[pulumi.Resource]:

@@ -29,7 +29,7 @@ class CheckpointConfigurationSpec(ComponentSpec):
         "pool": ObjectArgument(
             ("GpuNodePool",),
             "The GpuNodePool whose nodes keep the checkpoints. "
-            "It sets node_selector and tolerations.",
+            "It sets node_selector and tolerations. You may add to both.",
             {"node_selector": "node_selector", "tolerations": "tolerations"},
         ),
     }

@@ -71,7 +71,8 @@ class Flavor(FlavorSettings):
     objects = {
         "pool": ObjectArgument(
             ("GpuNodePool",),
-            "The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning.",
+            "The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning. "
+            "You may add to node_selector and tolerations.",
             {name: name for name in ("gpu", "node_selector", "tolerations", "queued_provisioning")},
         )
     }

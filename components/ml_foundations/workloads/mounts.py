@@ -90,7 +90,8 @@ class Mount(Spec):
         """The volume's name: the set one, or one from the source, without dots and underscores."""
         if self.name is not None:
             return self.name
-        kind = next(name for name in _SOURCES if getattr(self, name) is not None)
+        # An invalid mount may have no source, which another error reports.
+        kind = next((name for name in _SOURCES if getattr(self, name) is not None), "volume")
         source = getattr(self, kind)
         # An output's name is not known yet, and a quantity or an image names nothing.
         named = source if kind in _NAMED and isinstance(source, str) else kind

@@ -36,7 +36,7 @@ wrong."""
 POOL = ObjectArgument(
     ("GpuNodePool", "CpuNodePool"),
     "The GpuNodePool or CpuNodePool that its pods run on. "
-    "It sets gpu, gpu_fabric, node_selector and tolerations.",
+    "It sets gpu, gpu_fabric, node_selector and tolerations. You may add to the last two.",
     {name: name for name in ("gpu", "gpu_fabric", "node_selector", "tolerations")},
 )
 """The node pool of a workload."""
