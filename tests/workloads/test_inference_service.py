@@ -62,7 +62,13 @@ WRONG: list[Refused] = [
     refused(
         "\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30", grace_seconds=45
     ),
-    refused("model:", model="/models/mine"),
+    refused("model: must be a name in the catalog", model="/models/mine"),
+    refused("replicas: is 0, but autoscaling and several nodes need 1", replicas=0, nodes=2),
+    refused(
+        "replicas: is 0, but autoscaling and several nodes need 1",
+        replicas=0,
+        autoscaling={"max_replicas": 3, "cpu_percent": 80},
+    ),
     refused("grace_seconds: is 60, and a pod needs 615", drain_seconds=600),
     refused(
         "progress_seconds: is 600, but the model may load for 601 s",
@@ -154,7 +160,7 @@ def test_arguments_within_the_rules_are_accepted(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("load", [1, 10, 605, 7201])
-@pytest.mark.parametrize("replicas", [1, 2, 9])
+@pytest.mark.parametrize("replicas", [0, 1, 2, 9])
 @pytest.mark.parametrize("surge", [True, False])
 def test_a_rollout_fails_after_the_load_time(load: int, replicas: int, surge: bool) -> None:
     made = children(load_seconds=load, replicas=replicas, surge=surge)["deployment"]

@@ -139,7 +139,7 @@ class InferenceServiceSpec(DividedServerSpec):
     def timeout(self) -> int:
         """The seconds that Pulumi waits for a rollout, which replaces pods one after another."""
         at_once = 1 if self.surge else self.max_unavailable
-        steps = -(-self.most_replicas // at_once)
+        steps = max(1, -(-self.most_replicas // at_once))
         rollout = self.progress + (steps - 1) * (self.load_seconds + self.grace_seconds)
         return self.timeout_seconds or rollout + AWAIT_MARGIN_SECONDS
 
@@ -155,6 +155,8 @@ class InferenceServiceSpec(DividedServerSpec):
             pause = f"a rollout may pause for {progress} s (progress_seconds)"
             reason = f"is {self.timeout}, but {pause}; set it to more"
             yield "timeout_seconds", reason
+        if self.replicas == 0 and (self.autoscaling is not None or self.is_grouped):
+            yield "replicas", "is 0, but autoscaling and several nodes need 1 or more; set it to 1"
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             first = f"deregister_seconds {self.deregister_seconds}"

@@ -47,8 +47,9 @@ class GroupedServerSpec(ServerSpec):
 
     deployment_name: Name | None = None
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
-    replicas: int = Field(1, ge=1)
-    """The number of pods, or of groups. The default is 1. With autoscaling, the fewest."""
+    replicas: int = Field(1, ge=0)
+    """The number of pods, or of groups. The default is 1. 0 stops a server without autoscaling
+    whose replicas have one node. With autoscaling, the fewest."""
     nodes: int = Field(1, ge=1)
     """Nodes of each replica. The default is 1.
 
