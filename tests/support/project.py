@@ -7,7 +7,7 @@ import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from threading import Event
@@ -242,14 +242,14 @@ def project_over(
     cluster: Cluster, tools: Tools, root: Path, *manifests: dict[str, Any]
 ) -> Iterator[Project]:
     """A project over a replica that has these objects for as long."""
-    for manifest in manifests:
-        utils.create_from_dict(cluster.api, manifest)
-    project = Project(root, cluster, tools)
-    yield project
-    project.clear()
     client = Client(Api(Access(cluster.kubeconfig)))
-    for manifest in reversed(manifests):
-        client.delete(manifest, "Background")
+    with ExitStack() as made:
+        for manifest in manifests:
+            made.callback(client.delete, manifest, "Background")
+            utils.create_from_dict(cluster.api, manifest)
+        project = Project(root, cluster, tools)
+        made.callback(project.clear)
+        yield project
 
 
 def fake_node(

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -137,20 +137,30 @@ def simulated_gke(
     )
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
-    daemon.start(cluster.rehearsal)
     try:
+        daemon.start(cluster.rehearsal)
         until(lambda: len(cloud.nodes("system")) == 2)
         yield cloud
-        cloud.store.delete("node_pools", "system")
-        until(lambda: not cloud.nodes("system"))
     finally:
-        daemon.stop(cluster.rehearsal)
-        cloud.store.delete("clusters", "ml")
-        shutil.rmtree(cloud.store.root / "recorded", ignore_errors=True)
-        del os.environ[SCALE_DOWN_VARIABLE]
-        daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
-        for item in cloud.api.get(daemon_sets)["items"]:
-            cloud.api.delete(f"{daemon_sets}/{item['metadata']['name']}")
+        # Also after a failure: the next module on this replica begins without pools and their nodes.
+        with ExitStack() as rest:
+            rest.callback(_end, cloud)
+            left = cloud.store.pools()
+            for name in left:
+                cloud.store.delete("node_pools", name)
+            gke = daemon.process(cluster.rehearsal)
+            until(lambda: not (gke.running and any(map(cloud.nodes, left))))
+
+
+def _end(cloud: Cloud) -> None:
+    """End the daemon, and what it has made in the replica."""
+    daemon.stop(cloud.rehearsal)
+    cloud.store.delete("clusters", "ml")
+    shutil.rmtree(cloud.store.root / "recorded", ignore_errors=True)
+    del os.environ[SCALE_DOWN_VARIABLE]
+    daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+    for item in cloud.api.get(daemon_sets)["items"]:
+        cloud.api.delete(f"{daemon_sets}/{item['metadata']['name']}")
 
 
 def clean(cloud: Cloud) -> None:
