@@ -84,11 +84,15 @@ def test_keys_are_text_as_kubectl_makes_them() -> None:
 
 
 def test_numbers_as_keys_that_have_the_same_hash_take_no_longer() -> None:
-    text = "data: {" + ", ".join(f"{index * (2**61 - 1)}: x" for index in range(20_000)) + "}"
-    started = time.process_time()
-    [document] = reading.documents(text)
-    assert len(document["data"]) == 20_000
-    assert time.process_time() - started < 2
+    def seconds(factor: int) -> float:
+        text = "data: {" + ", ".join(f"{index * factor}: x" for index in range(20_000)) + "}"
+        started = time.process_time()
+        [document] = reading.documents(text)
+        assert len(document["data"]) == 20_000
+        return time.process_time() - started
+
+    # Compared with each other, they would take seven times as long. On a busy machine, the least time counts.
+    assert any(seconds(2**61 - 1) < 3 * seconds(2**61 + 1) for _ in range(3))
 
 
 def test_a_file_of_pulumi_has_other_truth_values_and_no_key_twice() -> None:

@@ -21,6 +21,7 @@ from tests.factories import (
 )
 from tests.planning.mutations import RESTRICTED, workload
 from tests.support.cluster import Cluster
+from tests.support.waiting import until
 
 CASES = 1500
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -101,6 +102,9 @@ def create(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     for document in classes():
         assert not post(document)
+    for name in ("high", "mild"):
+        probe = in_namespace("default", pod("probe", template(priorityClassName=name)))
+        until(lambda probe=probe: not post(probe, "?dryRun=All"), "it is read after a moment")
     yield post
 
 

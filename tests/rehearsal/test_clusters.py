@@ -14,6 +14,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.rehearsal.test_any_program import KUBECONFIG, rehearse
 from tests.support.processes import processes_naming
+from tests.support.waiting import until
 
 PROGRAM = (
     KUBECONFIG
@@ -78,8 +79,13 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         assert again.returncode == 0, again.stdout + again.stderr
         deployments = "/apis/apps/v1/namespaces/default/deployments"
         for each in rehearsal.replicas:
-            [deployment] = Api(Access(each.kubeconfig)).get(deployments)["items"]
-            assert deployment["status"]["readyReplicas"] == 1
+            api = Api(Access(each.kubeconfig))
+
+            def is_ready(api: Api = api) -> bool:
+                [deployment] = api.get(deployments)["items"]
+                return deployment["status"].get("readyReplicas") == 1
+
+            until(is_ready)
 
         # One goes, with all that is its own.
         left = "europe-west4" if "us-central1" in other.cluster else "us-central1"

@@ -17,7 +17,7 @@ from ml_foundations.rehearsal.report.workloads import Workload
 
 from tests.support.autoscaling import per_pool, waiting_pods
 from tests.support.simulation import L4, ZONES, Cloud, clean
-from tests.support.waiting import until
+from tests.support.waiting import is_served, until
 
 OF_CLASS = {COMPUTE_CLASS: "any"}
 TAINT = {"key": COMPUTE_CLASS, "value": "any", "effect": "NoSchedule"}
@@ -190,10 +190,10 @@ def test_pools_of_a_stockout_are_a_list() -> None:
 
 @pytest.fixture
 def declared(plain_gke: Cloud) -> Iterator[Cloud]:
-    until(lambda: plain_gke.api.find(PATH) is not None)
+    until(lambda: is_served(plain_gke.api, PATH))
     yield plain_gke
-    clean(plain_gke)
     plain_gke.api.delete(f"{PATH}/any")
+    clean(plain_gke)
 
 
 def health(cloud: Cloud) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from tests.factories import cluster_wide
 from tests.planning.test_controllers import OBJECTS, OF_KINDS, OF_QUEUES, QUEUED, edited
 from tests.support.api_paths import path_of
 from tests.support.own_replica import own_replica
+from tests.support.waiting import is_served, until
 
 Object = dict[str, Any]
 WITHOUT_WEBHOOK = ("InferencePool", "Topology", "Gateway", "HTTPRoute")
@@ -92,6 +93,8 @@ def _with_gateways(api: Api) -> None:
     for module in (generator.POOLS, generator.GATEWAYS):
         for file in generator.files(module):
             _create(api, yaml.load(file.read_text(), yaml.CSafeLoader))
+    for kind in WITHOUT_WEBHOOK:
+        until(lambda kind=kind: is_served(api, path_of(OBJECTS[kind])))
 
 
 def _edits(document: Object) -> Iterator[tuple[str, Object]]:

@@ -139,31 +139,32 @@ def test_no_server(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 60)
         started = time.monotonic()
         unavailable = downloads.download([release] * 3)
-        assert time.monotonic() - started < downloads._ANSWER_SECONDS - 1
+        assert time.monotonic() - started < 60, "a refusal is an answer"
         assert list(unavailable.values()) == ["cannot be reached"]
 
 
 def test_servers_without_an_answer_cost_five_seconds_once(
     mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 0.5)
-    mirror.silent_seconds = 30
+    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 2)
+    mirror.silent_seconds = 60
     many = [dataclasses.replace(release, name=f"tool{number}") for number in range(10)]
     started = time.monotonic()
     unavailable = downloads.download(many)
-    assert 0.5 < time.monotonic() - started < 10 * 0.5, "not one after the other"
+    assert 2 < time.monotonic() - started < 10 * 2, "not one after the other"
     assert list(unavailable.values()) == ["cannot be reached (no answer within 5 s)"]
 
 
 def test_a_slow_server_is_waited_for(
     mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 2)
-    mirror.chunk_seconds = 0.5
+    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 4)
+    mirror.chunk_seconds = 1
     assert downloads.download([release]) == {}
-    assert downloads.record(release)["seconds"] > 2
+    assert downloads.record(release)["seconds"] > 4
 
 
 def test_a_proxy_is_used_unless_no_proxy_names_the_server(

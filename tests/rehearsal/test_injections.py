@@ -13,7 +13,7 @@ from ml_foundations.planning.api_server.defaults import with_class_tolerations, 
 from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.cluster import Cluster
-from tests.support.simulation import BUCKETS, SYSTEM, Cloud, clean, simulated_gke
+from tests.support.simulation import BUCKETS, SYSTEM, Cloud, simulated_gke
 from tests.support.waiting import until
 from tests.workloads.building import job, template_of
 
@@ -26,11 +26,14 @@ GKE = {
 PREFIX = "gke-gcsfuse/"
 PODS = "/api/v1/namespaces/default/pods"
 RANGES = "/api/v1/namespaces/default/limitranges"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+MAIN = {"name": "main", "image": "busybox"}
 
 
 def create_pod(cloud: Cloud, name: str = "one", metadata: Any = None, **spec: Any) -> None:
-    spec = {"containers": [{"name": "main", "image": "busybox"}], **spec}
+    spec = {"containers": [MAIN], **spec}
     cloud.api.create(PODS, {"metadata": {"name": name, **(metadata or {})}, "spec": spec})
 
 
@@ -56,7 +59,8 @@ def running(cluster: Cluster) -> Iterator[Cloud]:
 @pytest.fixture
 def cloud(running: Cloud) -> Iterator[Cloud]:
     yield running
-    for path in (PODS, RANGES):
+    running.store.delete("recorded", "scan")
+    for path in (PODS, RANGES, CLAIMS, VOLUMES):
         for item in running.api.get(path)["items"]:
             running.api.delete(f"{path}/{item['metadata']['name']}")
         until(lambda path=path: not running.api.get(path)["items"])
@@ -94,6 +98,13 @@ def test_a_limit_range_limits_the_sidecar_unless_the_pod_does(cloud: Cloud) -> N
     default = {"cpu": "500m", "memory": "1Gi"}
     limits = [{"type": "Container", "default": default, "defaultRequest": default}]
     cloud.api.create(RANGES, {"metadata": {"name": "team-limits"}, "spec": {"limits": limits}})
+
+    def is_limited() -> bool:
+        plain = {"metadata": {"name": "probe"}, "spec": {"containers": [MAIN]}}
+        (main,) = cloud.api.create(f"{PODS}?dryRun=All", plain)["spec"]["containers"]
+        return main["resources"].get("limits") == default
+
+    until(is_limited, "the API server reads a new LimitRange after a moment")
     throttled = stored(cloud, {f"{PREFIX}volumes": "true"})
     assert throttled["limits"] == default
     cloud.api.delete(f"{PODS}/one")
@@ -121,14 +132,20 @@ def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
 ) -> None:
     """On the replica as in planning."""
     namespace = "/api/v1/namespaces/default"
-    cloud.api.patch(namespace, {"metadata": {"labels": {default: "d"}}} if default else {})
-    spec = {"containers": [{"name": "main", "image": "busybox"}], **selecting}
-    cloud.api.create(PODS, {"metadata": {"name": "one"}, "spec": spec})
-    found = cloud.api.get(f"{PODS}/one")["spec"]
-    if default:
-        cloud.api.patch(namespace, {"metadata": {"labels": {default: None}}})
+    spec = {"containers": [MAIN], **selecting}
+    pod = {"metadata": {"name": "one"}, "spec": spec}
     expected = with_default_class(spec, {default: "d"} if default else {}, is_daemon=False)
-    assert found.get("nodeSelector") == expected.get("nodeSelector")
+
+    def is_read() -> bool:
+        stored = cloud.api.create(f"{PODS}?dryRun=All", pod)["spec"]
+        return stored.get("nodeSelector") == expected.get("nodeSelector")
+
+    cloud.api.patch(namespace, {"metadata": {"labels": {default: "d"}}} if default else {})
+    try:
+        until(is_read, "the API server reads the labels of a namespace after a moment")
+        found = cloud.api.create(PODS, pod)["spec"]
+    finally:
+        cloud.api.patch(namespace, {"metadata": {"labels": {default: None}}} if default else {})
     wanted = with_class_tolerations(expected).get("tolerations", [])
     of_class = [each for each in found["tolerations"] if each["key"] == labels.COMPUTE_CLASS]
     keys = ("key", "value", "effect")
@@ -143,8 +160,8 @@ def test_a_bucket_with_a_class_waits_for_its_scan(cloud: Cloud) -> None:
     spec = {"namespace": "default", "claim_name": "r1", "bucket": "weights"}
     spec["storage_class"] = "gcsfusecsi-serving"
     volume, claim = check(VolumeSpec, "v", spec).manifests()
-    cloud.api.create("/api/v1/persistentvolumes", volume)
-    cloud.api.create("/api/v1/namespaces/default/persistentvolumeclaims", claim)
+    for path, manifest in (VOLUMES, volume), (CLAIMS, claim):
+        cloud.api.create(path, manifest)
     source = {"persistentVolumeClaim": {"claimName": "r1"}}
     metadata = {"labels": {"run": "one"}, "annotations": {f"{PREFIX}volumes": "true"}}
     create_pod(cloud, metadata=metadata, volumes=[{"name": "v"} | source])
@@ -161,5 +178,3 @@ def test_a_bucket_with_a_class_waits_for_its_scan(cloud: Cloud) -> None:
     binding = {"type": type_, "id": "scan", "inputs": granted, "outputs": granted}
     cloud.store.save("recorded", "scan", binding)
     until(lambda: started(cloud, "one"))
-    cloud.store.delete("recorded", "scan")
-    clean(cloud)

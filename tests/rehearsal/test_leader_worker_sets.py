@@ -305,22 +305,25 @@ def test_the_controller_makes_what_planning_thinks(project: Project, count: int)
     described = described_kinds()["LeaderWorkerSet"]
     for first in range(0, count, 20):
         documents = [random_groups(random, index) for index in range(first, min(first + 20, count))]
-        for document in documents:
-            api.create(path, document)
-        for document in documents:
-            until(
-                lambda item=document: made(item, list(pods_in_red(project))) == planned(item),
-                f"{json.dumps(document)}: planning thinks {planned(document)}",
-            )
-            name = document["metadata"]["name"]
-            wanted = Counter(described.objects_created(document, described.replicas_of(document)))
-            counts = (wanted["count/statefulsets.apps"], wanted["services"])
-            until(
-                lambda name=name, counts=counts: owned(project, name) == counts,
-                f"{json.dumps(document)}: {wanted}",
-            )
-        for document in documents:
-            api.delete(f"{path}/{document['metadata']['name']}")
+        try:
+            for document in documents:
+                api.create(path, document)
+            for document in documents:
+                until(
+                    lambda item=document: made(item, list(pods_in_red(project))) == planned(item),
+                    f"{json.dumps(document)}: planning thinks {planned(document)}",
+                )
+                name = document["metadata"]["name"]
+                replicas = described.replicas_of(document)
+                wanted = Counter(described.objects_created(document, replicas))
+                counts = (wanted["count/statefulsets.apps"], wanted["services"])
+                until(
+                    lambda name=name, counts=counts: owned(project, name) == counts,
+                    f"{json.dumps(document)}: {wanted}",
+                )
+        finally:
+            for document in documents:
+                api.delete(f"{path}/{document['metadata']['name']}")
         until(lambda: not list(pods_in_red(project)))
 
 
@@ -344,12 +347,7 @@ QUEUE = {
     "kinds": ["LeaderWorkerSet"],
     "topology": ["block", "hostname"],
 }
-WAITING = {
-    "queue": "training",
-    "topology": "required:block",
-    "replicas": 2,
-    **{"load_seconds": 1, "progress_seconds": 20, "timeout_seconds": 60},
-}
+WAITING = {"queue": "training", "topology": "required:block", "replicas": 2}
 
 
 def queued(body: str) -> str:

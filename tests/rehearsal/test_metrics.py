@@ -100,7 +100,8 @@ def test_gke_serves_what_it_reads_itself_and_nothing_else(cloud: Cloud, made: li
     cloud.store.put("metrics", {"vllm:num_requests_waiting": "20"})
     create(cloud, made, server(metric="vllm:num_requests_waiting", served_by="gke"))
     until(lambda: replicas(cloud) == 4)
-    assert scaling_active(cloud)["reason"] == "ValidMetricFound"
+    # The autoscaler writes its status after it has scaled.
+    until(lambda: scaling_active(cloud).get("reason") == "ValidMetricFound")
     scaler = next(item for item in made if item["kind"] == "HorizontalPodAutoscaler")
     scaler["spec"]["metrics"][0]["pods"]["metric"]["name"] = METRIC
     cloud.api.patch(path_of(scaler, "chat"), {"spec": scaler["spec"]})

@@ -11,7 +11,7 @@ from ml_foundations.rehearsal.api import ApiError
 
 from tests.support.cluster import Cluster
 from tests.support.simulation import ONE_L4, Cloud, Object, clean, simulated_gke
-from tests.support.waiting import until
+from tests.support.waiting import is_served, until
 from tests.workloads.building import container_of, gang, on_fabric
 
 API = "/apis/networking.gke.io/v1"
@@ -42,7 +42,7 @@ MEGA = replace(
 def running(cluster: Cluster) -> Iterator[Cloud]:
     """A simulated GKE of this module's own: its cluster has more than one network."""
     with simulated_gke(cluster, MULTI) as cloud:
-        until(lambda: cloud.api.find(PARAMETERS) is not None)
+        until(lambda: is_served(cloud.api, PARAMETERS))
         yield cloud
 
 
@@ -206,10 +206,12 @@ def test_pods_of_our_trainings_run_on_such_nodes(cloud: Cloud) -> None:
 @pytest.mark.parametrize(("switch", "names"), [(True, {"vpc1.IP"}), (False, {"vpc1", "vpc1.IP"})])
 def test_the_switch_is_for_all_machines(cloud: Cloud, switch: bool, names: set[str]) -> None:
     cloud.store.put("networks_by_ip_only", switch)
-    cloud.store.save_pool(replace(ULTRA if not switch else MEGA, max_nodes=1))
-    network(cloud, "vpc1", "gpu-1")
-    until(lambda: offered(cloud) == [names])
-    cloud.store.put("networks_by_ip_only", None)
+    try:
+        cloud.store.save_pool(replace(ULTRA if not switch else MEGA, max_nodes=1))
+        network(cloud, "vpc1", "gpu-1")
+        until(lambda: offered(cloud) == [names])
+    finally:
+        cloud.store.put("networks_by_ip_only", None)
 
 
 A4 = replace(

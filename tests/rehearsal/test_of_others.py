@@ -55,11 +55,11 @@ def test_a_watched_rehearsal_keeps_its_secret(project: Path) -> None:
         )
     try:
         said = (project / "up.log").read_text
-        until(lambda: WATCHING in said() or up.poll() is not None, "no page", 300)
+        until(lambda: WATCHING in said() or up.poll() is not None, "no page", 1800)
         until(lambda: '"reload": 2' in rehearsal.page.read_text())
     finally:
         up.send_signal(signal.SIGINT)
-        up.wait(60)
+        up.wait(600)
     assert up.returncode == 0, said()
     assert '"reload": 0' in rehearsal.page.read_text()
     found = json.loads(rehearse(project, "report", "--json").stdout)["workloads"]

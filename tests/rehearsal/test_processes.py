@@ -105,7 +105,7 @@ def killed(*_):
 Process("sleeper", Path({str(process.file)!r}), Path({str(process.log)!r})).launch({[*SLEEP, str(process.log)]!r})
 killed()
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -132,7 +132,7 @@ def test_one_of_which_no_record_was_made_ends_by_itself(process: Process) -> Non
 
 
 def test_it_is_current_as_long_as_its_version_is_wanted(process: Process) -> None:
-    process.start(SLEEP, "one", lambda: True, seconds=10)
+    process.start(SLEEP, "one", lambda: True, seconds=60)
     assert process.is_current("one")
     assert not process.is_current("two")
     process.stop()
@@ -150,18 +150,18 @@ def test_it_waits_for_nothing_when_a_process_that_it_needs_has_ended(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "seconds", "said"),
     [
         (
             ["/bin/sh", "-c", "echo out of luck; exit 3"],
-            r"(?s)sleeper ended as soon as .*out of luck",
+            *(600, r"(?s)sleeper ended as soon as .*out of luck"),
         ),
-        (SLEEP, "sleeper was not ready within 1 s"),
+        (SLEEP, 1, "sleeper was not ready within 1 s"),
     ],
 )
 def test_a_start_that_fails_says_why_and_leaves_nothing(
-    process: Process, command: list[str], said: str
+    process: Process, command: list[str], seconds: float, said: str
 ) -> None:
     with pytest.raises(RehearsalError, match=said):
-        process.start(command, "one", lambda: False, seconds=1)
+        process.start(command, "one", lambda: False, seconds=seconds)
     assert (process.running, process.file.exists()) == (False, False)

@@ -2,11 +2,12 @@
 
 import io
 import re
-import time
 
 import pytest
 from ml_foundations.rehearsal import progress
 from rich.console import Console
+
+from tests.support.waiting import until
 
 
 def test_a_silent_step_prints_lines_in_a_log(
@@ -14,10 +15,15 @@ def test_a_silent_step_prints_lines_in_a_log(
 ) -> None:
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.05)
     progress.console.cache_clear()
+    printed: list[str] = []
+
+    def has_two_lines() -> bool:
+        printed.append(capsys.readouterr().err)
+        return "".join(printed).count("… waiting: Deployment vllm creating (") > 1
+
     with progress.Step("waiting") as step:
         step.detail("Deployment vllm creating")
-        time.sleep(0.3)
-    assert capsys.readouterr().err.count("… waiting: Deployment vllm creating (0 s)") > 1
+        until(has_two_lines)
     progress.console.cache_clear()
 
 
@@ -27,10 +33,10 @@ def test_a_step_prints_lines_on_a_terminal(
     terminal = Console(force_terminal=True, file=io.StringIO())
     monkeypatch.setattr(progress, "console", lambda: terminal)
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.05)
-    with progress.Step("waiting", is_live=False):
-        time.sleep(0.2)
     assert isinstance(terminal.file, io.StringIO)
-    assert "… waiting" in terminal.file.getvalue()
+    shown = terminal.file.getvalue
+    with progress.Step("waiting", is_live=False):
+        until(lambda: "… waiting" in shown())
 
 
 def test_errors_are_wrapped_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

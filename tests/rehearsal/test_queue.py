@@ -179,9 +179,9 @@ def test_a_team_may_leave_and_all_may_go(project: Project) -> None:
     project.up(queue() + job("fits"))
     project.up(queue(blue=-1) + job("fits"))
     assert project.kubectl("get", "clusterqueue", "blue") is None
-    assert len(running(project, "fits")) == 1
+    until(lambda: len(running(project, "fits")) == 1)
     project.up("")
-    assert kinds(project, "kueue.x-k8s.io") == []
+    until(lambda: kinds(project, "kueue.x-k8s.io") == [])
     assert "kueue" not in pids(project)
 
 
@@ -383,7 +383,7 @@ def test_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> Non
     project.up(queue(borrowing=False, red=16) + gang(queue="training", nodes=3))
     until(lambda: "insufficient" in messages(project, "red"))
     assert not members(project)
-    assert job_sets(project) == [("gang", "Suspended", [])]
+    until(lambda: job_sets(project) == [("gang", "Suspended", [])])
     project.up(queue(borrowing=False, red=24) + gang(queue="training", nodes=3))
     until(lambda: len(members(project)) == 3)
 
@@ -391,12 +391,13 @@ def test_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> Non
 def test_controllers_that_died_are_found_out_and_started_again(
     project: Project, replica: Cluster, tools: Tools
 ) -> None:
+    project.up(JOBSET + queue())
     before = pids(project)
     assert before.keys() == {"jobset", "kueue"}
     for pid in before.values():
         assert pid
         os.kill(pid, signal.SIGKILL)
-        psutil.Process(pid).wait(10)
+        psutil.Process(pid).wait(300)
     assert not any(process.running for process in controllers.processes(replica.rehearsal))
     controllers.resume(replica.rehearsal, tools)
     assert all(process.running for process in controllers.processes(replica.rehearsal))
@@ -417,6 +418,7 @@ def test_kueue_that_is_down_stops_only_teams_with_a_queue(
     kueue.stop()
     try:
         utils.create_from_dict(replica.api, cluster_wide("v1", "Namespace", "gpu-operator"))
+        until(lambda: core.list_namespaced_service_account("gpu-operator").items)
         for namespace in ("blue", "kube-system", "gpu-operator"):
             core.create_namespaced_pod(namespace, pod)
             core.delete_namespaced_pod("probe", namespace)
@@ -453,11 +455,15 @@ def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_controller_does_as_the_releases_values_say(project: Project) -> None:
     """Half of a gang gives its node back when the other half finds none; another value takes another process."""
-    body = queue(red=40, borrowing=False, ready_seconds=3) + job("half", pods=5)
+    body = queue(red=40, borrowing=False, ready_seconds=15) + job("half", pods=5)
     project.up(body)
     until(lambda: len(running(project, "half")) == 3)
-    until(lambda: is_suspended(project, "half") and not running(project, "half"))
-    assert "PodsReady timeout" in messages(project, "red")
+
+    def has_given_up() -> bool:
+        is_over = is_suspended(project, "half") and not running(project, "half")
+        return is_over and "PodsReady timeout" in messages(project, "red")
+
+    until(has_given_up)
     before = pids(project)["kueue"]
     project.up(queue(red=40, borrowing=False, ready_seconds=600) + job("half", pods=5))
     assert pids(project)["kueue"] != before

@@ -107,8 +107,9 @@ def test_jobs_in_a_queue_run_one_after_the_other(project: Project) -> None:
         most = max(most, seen.count("Running"))
         return seen == ["Completed", "Completed"]
 
-    until(have_ended, seconds=120)
-    assert most == 1, "the queue has the GPUs of one job"
+    until(have_ended)
+    # A look may miss the moment in which one runs, and would not miss two that run for long.
+    assert most <= 1, "the queue has the GPUs of one job"
     until(lambda: not by_type(project)["worker"])
 
 
@@ -212,24 +213,26 @@ def test_the_operator_makes_what_planning_thinks(project: Project, kind: str, co
         documents = [
             random_object(random, kind, index) for index in range(first, min(first + 20, count))
         ]
-        for document in documents:
-            api.create(path, document)
-        for document in documents:
-            until(
-                lambda item=document: made(item, pods(project)) == planned(item),
-                f"{json.dumps(document)}: planning thinks {planned(document)}",
-            )
-            wanted = described.objects_created(document, 1)["services"]
-            # That of the job comes when a user submits it.
-            wanted -= document["spec"].get("submissionMode") == "InteractiveMode"
-            # Those of Serve come once its applications run.
-            wanted -= 2 * (kind == "RayService")
-            until(
-                lambda item=document, wanted=wanted: services(project, item) == wanted,
-                f"{json.dumps(document)}: {wanted} Services",
-            )
-        for document in documents:
-            api.delete(f"{path}/{document['metadata']['name']}")
+        try:
+            for document in documents:
+                api.create(path, document)
+            for document in documents:
+                until(
+                    lambda item=document: made(item, pods(project)) == planned(item),
+                    f"{json.dumps(document)}: planning thinks {planned(document)}",
+                )
+                wanted = described.objects_created(document, 1)["services"]
+                # That of the job comes when a user submits it.
+                wanted -= document["spec"].get("submissionMode") == "InteractiveMode"
+                # Those of Serve come once its applications run.
+                wanted -= 2 * (kind == "RayService")
+                until(
+                    lambda item=document, wanted=wanted: services(project, item) == wanted,
+                    f"{json.dumps(document)}: {wanted} Services",
+                )
+        finally:
+            for document in documents:
+                api.delete(f"{path}/{document['metadata']['name']}")
         until(lambda: not pods(project))
 
 

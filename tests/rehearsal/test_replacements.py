@@ -218,7 +218,7 @@ class Engine:
                 env=self._environment | variables,
                 capture_output=True,
                 text=True,
-                timeout=600,
+                timeout=3600,
                 check=False,
             )
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -38,6 +38,8 @@ TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": POD}
 def api(cluster: Cluster) -> Iterator[Api]:
     api = Api(Access(cluster.kubeconfig))
     api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+    until(lambda: api.find(account) is not None)
     yield api
     # A pod that is left would make the pools of other tests grow.
     api.delete(f"/api/v1/namespaces/{NAMESPACE}")
@@ -141,6 +143,8 @@ def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) 
     api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
     seen = contents.collect(cluster.rehearsal).workloads
     [row] = [workload for workload in seen if workload.name == "placed"]
+    # Of a node that is gone, it would stay for a minute.
+    api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/placed", gracePeriodSeconds=0)
     api.delete("/api/v1/nodes/counted")
     assert (row.nodes, row.pools) == (["counted"], {"some": 1})
 

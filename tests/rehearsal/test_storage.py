@@ -23,7 +23,7 @@ from tests.support.cluster import Cluster
 from tests.support.project import Project
 from tests.support.project_steps import waiting_class
 from tests.support.simulation import BUCKETS, ONE_L4, ZONES, Cloud, Object, clean
-from tests.support.waiting import until
+from tests.support.waiting import is_served, until
 
 CONFIGURATIONS = "/apis/checkpointing.gke.io/v1/checkpointconfigurations"
 WITH_SIDECAR = {"gke-gcsfuse/volumes": "true"}
@@ -92,6 +92,8 @@ def told(cloud: Cloud, name: str, kind: str | None = None) -> list[str]:
     """The messages of events, of a kind or of all."""
     events = cloud.api.get("/api/v1/namespaces/default/events")["items"]
     mine = [event for event in events if event["involvedObject"]["name"].startswith(name)]
+    # The scheduler may see a pod before its claim, and says so.
+    mine = [event for event in mine if event["reason"] != "FailedScheduling"]
     return [event["message"] for event in mine if kind in (None, event["type"])]
 
 
@@ -108,7 +110,7 @@ def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
         made = cloud.api.create(f"{volumes.CLASSES}?fieldValidation=Strict", manifest)
         assert made["parameters"] == manifest["parameters"]
     snapshot_classes = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses"
-    until(lambda: serves(cloud, snapshot_classes))
+    until(lambda: is_served(cloud.api, snapshot_classes))
     for manifest in classes("VolumeSnapshotClass", EVERYTHING):
         cloud.api.create(f"{snapshot_classes}?fieldValidation=Strict&dryRun=All", manifest)
 
@@ -122,8 +124,13 @@ def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> N
     addons.Addons(api).reconcile()
     annotations = api.get(f"{volumes.CLASSES}/standard-rwo")["metadata"]["annotations"]
     assert annotations["storageclass.kubernetes.io/is-default-class"] == "true"
-    made = api.create(f"{CLAIMS}?dryRun=All", plain_claim("plain"))
-    assert made["spec"]["storageClassName"] == "standard-rwo"
+
+    def class_of_claim() -> str:
+        made = api.create(f"{CLAIMS}?dryRun=All", plain_claim("plain"))
+        return made["spec"].get("storageClassName", "")
+
+    until(class_of_claim, "the API server reads a new class after a moment")
+    assert class_of_claim() == "standard-rwo"
 
 
 def test_a_claim_of_gkes_old_class_gets_its_volume_at_once(cluster: Cluster) -> None:
@@ -134,15 +141,6 @@ def test_a_claim_of_gkes_old_class_gets_its_volume_at_once(cluster: Cluster) -> 
         until(lambda: api.get(f"{CLAIMS}/old")["status"]["phase"] == "Bound")
     finally:
         api.delete(f"{CLAIMS}/old")
-
-
-def serves(cloud: Cloud, path: str) -> bool:
-    """Whether the API server has got so far with a kind that was just defined."""
-    try:
-        return bool(cloud.api.get(path))
-    except ApiError as error:
-        assert error.status in (404, 429), error
-        return False
 
 
 VOLUMES = {
@@ -450,7 +448,7 @@ def test_checkpoints_are_mounted_on_the_nodes_of_a_configuration_alone(
     with_checkpoints: Cloud,
 ) -> None:
     cloud = with_checkpoints
-    until(lambda: cloud.api.find(CONFIGURATIONS) is not None)
+    until(lambda: is_served(cloud.api, CONFIGURATIONS))
     bucket_pod(cloud, "kept", {"csi": {"driver": labels.CHECKPOINT_DRIVER}})
     until(lambda: bool(refused_mounts(cloud, "kept")))
     assert f"driver name {labels.CHECKPOINT_DRIVER} not found" in refused_mounts(cloud, "kept")[0]

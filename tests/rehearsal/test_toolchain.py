@@ -98,21 +98,21 @@ def script(path: Path, body: str) -> Path:
     return path
 
 
-def slow_go(go: Path, folder: Path, seconds: float) -> tuple[str, Path]:
-    """A PATH whose go takes its time over an install, and the file that has a line per install."""
-    log = folder / "installs"
-    delay = f'[ "$1" = install ] && echo "$$" >> {log} && sleep {seconds}'
-    script(folder / "go", f'{delay}\nexec {go} "$@"')
-    return f"{folder}{os.pathsep}{os.environ['PATH']}", log
+def slow_go(go: Path, folder: Path) -> tuple[str, Path, Path]:
+    """A PATH whose go waits in an install, the file that has a line per install, and that for which it waits."""
+    log, awaited = folder / "installs", folder / "awaited"
+    wait = f"{{ echo $$ >> {log}; until [ -e {awaited} ]; do sleep 0.1; done; }}"
+    script(folder / "go", f'[ "$1" = install ] && {wait}\nexec {go} "$@"')
+    return f"{folder}{os.pathsep}{os.environ['PATH']}", log, awaited
 
 
-def start_build(group: Group, path: str) -> subprocess.Popen[str]:
+def start_build(group: Group, path: str, errors: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", BUILD, str(group.source)],
         cwd=CHECKOUT,
         env=os.environ | {"PATH": path},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors.open("w"),
         text=True,
         start_new_session=True,
     )
@@ -173,21 +173,25 @@ def test_data_files_from_a_read_only_folder_can_be_removed(cache: Path, group: G
 
 
 def test_two_processes_build_once(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:
-    path, installs = slow_go(go, tmp_path / "bin", seconds=2)
-    both = [start_build(group, path) for _ in range(2)]
-    printed = [process.communicate(timeout=120) for process in both]
+    path, installs, awaited = slow_go(go, tmp_path / "bin")
+    errors = [tmp_path / f"errors-{number}" for number in range(2)]
+    both = [start_build(group, path, file) for file in errors]
+    try:
+        waiting = "waiting: fake is being built by another command"
+        until(lambda: [waiting in file.read_text() for file in errors].count(True) == 1)
+    finally:
+        awaited.touch()
+        printed = [process.communicate(timeout=600)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
-    assert len({stdout for stdout, _ in printed}) == 1
+    assert len({*printed}) == 1
     assert len(installs.read_text().splitlines()) == 1
-    waiting = "waiting: fake is being built by another command"
-    assert [waiting in stderr for _, stderr in printed].count(True) == 1
 
 
 def test_a_killed_build_leaves_nothing_that_is_used(
     cache: Path, go: Path, group: Group, tmp_path: Path
 ) -> None:
-    path, installs = slow_go(go, tmp_path / "bin", seconds=60)
-    process = start_build(group, path)
+    path, installs, _ = slow_go(go, tmp_path / "bin")
+    process = start_build(group, path, tmp_path / "errors")
     try:
         until(installs.exists)
     finally:

@@ -148,16 +148,18 @@ def test_the_controllers_make_what_planning_thinks(project: Project, count: int)
     path = f"/apis/{API}/namespaces/red"
     for first in range(0, count, 20):
         jobs = [random_job(random, index) for index in range(first, min(first + 20, count))]
-        for documents in jobs:
-            for document in documents:
-                until(lambda document=document: is_created(api, path, document))
-        for documents in jobs:
-            until(
-                lambda documents=documents: made(project, documents) == planned(documents),
-                f"{json.dumps(documents)}: planning thinks {planned(documents)}",
-            )
-        for documents in jobs:
-            for document in reversed(documents):
-                name = document["metadata"]["name"]
-                api.delete(f"{path}/{document['kind'].lower()}s/{name}")
+        try:
+            for documents in jobs:
+                for document in documents:
+                    until(lambda document=document: is_created(api, path, document))
+            for documents in jobs:
+                until(
+                    lambda documents=documents: made(project, documents) == planned(documents),
+                    f"{json.dumps(documents)}: planning thinks {planned(documents)}",
+                )
+        finally:
+            for documents in jobs:
+                for document in reversed(documents):
+                    name = document["metadata"]["name"]
+                    api.delete(f"{path}/{document['kind'].lower()}s/{name}")
         until(lambda: not project.kubectl("get", "pods", "-n", "red", "-l", JOB_SET_LABEL)["items"])

@@ -29,7 +29,7 @@ def test_the_api_server_accepts_every_object(cluster: Cluster) -> None:
     client.create(namespace)
     # A pod needs the account.
     core = CoreV1Api(cluster.api)
-    until(lambda: bool(core.list_namespaced_service_account(NAMESPACE).items), seconds=60)
+    until(lambda: bool(core.list_namespaced_service_account(NAMESPACE).items))
     for where, manifest in objects():
         words = answer(client, manifest)
         answers[words] += 1

@@ -91,11 +91,13 @@ def offline(tmp_path: Any) -> GcpProvider:
 @pytest.fixture
 def live(cluster: Cluster) -> Iterator[GcpProvider]:
     daemon.start(cluster.rehearsal)
-    provider = provider_of(cluster.rehearsal)
-    yield provider
-    for found in provider._declared_of(container.CLUSTER):
-        provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
-    daemon.stop(cluster.rehearsal)
+    try:
+        provider = provider_of(cluster.rehearsal)
+        yield provider
+        for found in provider._declared_of(container.CLUSTER):
+            provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
+    finally:
+        daemon.stop(cluster.rehearsal)
 
 
 def test_a_network_with_a_load_balancer_is_not_deleted(offline: GcpProvider) -> None:
