@@ -37,7 +37,7 @@ API = "kueue.x-k8s.io/v1beta2"
 FLAVOR_LABEL = "example.com/flavor"
 UPPER = ("example.com/block", "example.com/sub-block", "example.com/rack")
 TAINT = {"key": "example.com/team", "value": "a", "effect": "NoSchedule"}
-LONGEST_SECONDS = 60
+LONGEST_SECONDS = 300
 SETTLE_SECONDS = 0.3
 """How long Kueue may take to see that a workload is gone."""
 
@@ -237,11 +237,16 @@ class RealKueue:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete Workloads, until Kueue does not count them any more."""
-        for name in names:
-            self._api.delete(f"{self._workloads}/{name}")
-        for name in names:
-            until(lambda name=name: self._api.find(f"{self._workloads}/{name}") is None)
+        paths = [f"{self._workloads}/{name}" for name in names]
+        queues = {self._api.get(path)["spec"]["queueName"] for path in paths}
+        for path in paths:
+            self._api.delete(path)
+        for path in paths:
+            until(lambda path=path: self._api.find(path) is None)
         time.sleep(SETTLE_SECONDS)
+        for queue in queues:
+            path = f"/apis/{API}/namespaces/{NAMESPACE}/localqueues/{queue}"
+            until(lambda path=path: not self._api.get(path)["status"].get("reservingWorkloads"))
 
 
 def _decoded(assignment: Manifest) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -47,11 +47,14 @@ VICTIMS = {
 _SECONDS = {"up": 11.0, "change": 6.0, "down": 2.0}
 """About how long each phase takes; the moment is one of these."""
 _STARTING_SECONDS = 4.0
-_PATIENCE = 300
+_PATIENCE = 900
+"""The seconds after which a command hangs: on a busy machine, a good one may take minutes."""
+_SETTLE_SECONDS = 60
+"""After which nothing changes any more."""
 PARTS = {"the simulated GKE": "gke", "kueue": "kueue", **{name: name for name in kwok.COMPONENTS}}
 """The parts of a replica, whose death ends ``up``, and their names in its message."""
-_END_SECONDS = 15
-"""How long ``up`` may last after the death of a part."""
+_END_SECONDS = 45
+"""How long ``up`` may last after the death of a part, on a machine three times as slow as that of docs/reliability.md."""
 
 
 @dataclass
@@ -143,9 +146,19 @@ def down(*lives: Life) -> list[str]:
         life.note_ports()
         status, said = life.run("down")
         problems += [] if status == 0 else [f"down failed: {said[-500:]}"]
-    time.sleep(2)  # Plugins look for their engine once a second.
     for life in lives:
-        problems += inspection.left(life.rehearsal, life.ports, life.temporary)
+        # Plugins look for their engine once a second.
+        problems += _in_the_end(
+            lambda life=life: inspection.left(life.rehearsal, life.ports, life.temporary)
+        )
+    return problems
+
+
+def _in_the_end(look: Callable[[], Iterable[str]]) -> list[str]:
+    """What is wrong even after a minute."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while (problems := [*look()]) and time.monotonic() < deadline:
+        time.sleep(0.5)
     return problems
 
 
@@ -188,7 +201,8 @@ def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
     ended_so = "adopted; " * (stack.ADOPTING in said) + took
     if status != 0:
         return ended_so, [f"the next up failed: {said[-1500:]}"]
-    problems = [*inspection.wrong(life.rehearsal, life.revision)]
+    # An old pod may end a moment after the new one has begun.
+    problems = _in_the_end(lambda: inspection.wrong(life.rehearsal, life.revision))
     if life.claim and inspection.claim_of(life.rehearsal) != life.claim:
         problems.append("the protected claim is another one")
     return ended_so, problems

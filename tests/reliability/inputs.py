@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.reliability import checks, hostile, objects
 
 BATCH = 50
-_PATIENCE = 60
+_PATIENCE = 300
 """Seconds without an outcome after which an input counts as one that never ends."""
 _ATTEMPTS = 3
 """How often a slow input is tried: on a busy machine, the least time counts."""
