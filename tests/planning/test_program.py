@@ -889,6 +889,7 @@ def labeled(key: str, value: Any) -> Manifest:
         ({"labels": {"kubernetes.io/role": "gpu"}}, "labels.kubernetes.io/role"),
         ({"labels": {"node-restriction.kubernetes.io/gpu": "1", "team": "ML"}}, None),
         ({"labels": {"a/b/c": "x"}}, "labels.a/b/c"),
+        ({"labels": {"a..b/c": "x"}}, "labels.a..b/c"),
         ({"labels": {"größe": UNKNOWN}}, "labels.größe"),
         ({"labels": {"team": "a b"}}, "labels.team"),
         ({"labels": {"example.com/a_B.c": "", "team": UNKNOWN}}, None),

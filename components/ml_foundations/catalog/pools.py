@@ -10,6 +10,7 @@ from ml_foundations.catalog.machine_types import MAX_PODS, Gpu, MachineType
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, mappings, section, text_of, texts
 from ml_foundations.kubernetes.quantities import whole_number
+from ml_foundations.kubernetes.text_formats import DNS_LABEL_1035, LABEL_VALUE, QUALIFIED_NAME
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import shown
 
@@ -38,13 +39,7 @@ VMs")."""
 _OF_KUBERNETES = re.compile(
     r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*"
 )
-_LABEL_KEY = re.compile(
-    r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-"""The keys and values of labels and taints in Kubernetes."""
 _BILLED = re.compile(r"[-\w]{0,63}")
-_TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 RESERVATION = re.compile(
     r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
@@ -239,16 +234,16 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "nodeConfig.flexStart", "is for machines with GPUs and for H4D, and this is neither"
     yield from _refused_purchases(inputs, config)
     for tag in cast("list[Any]", tags) if isinstance(tags, list) else ():
-        if isinstance(tag, str) and not _TAG.fullmatch(tag):
+        if isinstance(tag, str) and not DNS_LABEL_1035.matches(tag):
             form = "up to 63 lower case letters, digits and dashes, from a letter on"
             yield "nodeConfig.tags", f'have "{tag}": {form}'
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
         reason = "is Kubernetes' own, which GKE does not let you set; choose a different name"
         yield f"nodeConfig.labels.{key}", reason
     for path, key, value in _labels_and_taints(config):
-        if isinstance(key, str) and not _LABEL_KEY.fullmatch(key):
+        if isinstance(key, str) and not QUALIFIED_NAME.matches(key):
             yield path, f"has the key {shown(key)}, which is not a name of a label in Kubernetes"
-        if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
+        if isinstance(value, str) and not LABEL_VALUE.matches(value):
             form = "up to 63 letters, digits, -, _ and ."
             yield path, f"has the value {shown(value)}; Kubernetes accepts {form}"
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+from ml_foundations.kubernetes import text_formats
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
 from ml_foundations.kubernetes.reading import embedded_json, embedded_yaml
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, path_keys, unknown_paths
-from ml_foundations.planning.api_server import cel, text_formats
+from ml_foundations.planning.api_server import cel
 
 _Test = Callable[[Any], Any]
 _TestWithArguments = Callable[..., Any]

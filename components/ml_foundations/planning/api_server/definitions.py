@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from ml_foundations.catalog.inference_gateways import GATEWAY_GROUP
 from ml_foundations.kubernetes.objects import Manifest, name_of
+from ml_foundations.kubernetes.text_formats import DNS_SUBDOMAIN
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import expressions
-from ml_foundations.planning.api_server.text_formats import DNS_SUBDOMAIN
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.field_catalog import Gap, Note, notes_below
 

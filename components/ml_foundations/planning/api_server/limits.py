@@ -12,7 +12,7 @@ from ml_foundations.kubernetes.quantities import (
     milli,
     millis,
 )
-from ml_foundations.planning.api_server.text_formats import CONTAINER_RESOURCE
+from ml_foundations.kubernetes.text_formats import CONTAINER_RESOURCE
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import (
     HUGE_PAGES,

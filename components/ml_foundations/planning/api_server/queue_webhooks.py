@@ -17,15 +17,15 @@ from ml_foundations.kubernetes.objects import (
     mappings,
     section,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.api_server import definitions
-from ml_foundations.planning.api_server.pod_groups import group_of
-from ml_foundations.planning.api_server.text_formats import (
+from ml_foundations.kubernetes.text_formats import (
     DNS_SUBDOMAIN,
     DOMAIN_PATH,
     FALSE_TEXTS,
     TRUE_TEXTS,
 )
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.api_server import definitions
+from ml_foundations.planning.api_server.pod_groups import group_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 

@@ -13,8 +13,8 @@ from ml_foundations.kinds.kind_files import queue_of
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
+from ml_foundations.kubernetes.text_formats import FALSE_TEXTS, QUALIFIED_NAME, TRUE_TEXTS
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
-from ml_foundations.planning.api_server.text_formats import FALSE_TEXTS, QUALIFIED_NAME, TRUE_TEXTS
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.scheduler.topology import UNCONSTRAINED, Slices, TopologyRequest

@@ -18,10 +18,10 @@ from ml_foundations.kubernetes.objects import (
     text_of,
     texts,
 )
+from ml_foundations.kubernetes.text_formats import DOMAIN_PATH
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import constraints, definitions
-from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model import workloads
 

@@ -27,12 +27,12 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
+from ml_foundations.kubernetes.text_formats import DNS_LABEL, DNS_LABEL_1035
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.api_server import definitions
 from ml_foundations.planning.api_server.fields import of_controller, of_object, pod_spec
 from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
-from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL_1035
 from ml_foundations.planning.api_server.trainer_webhooks import RUNTIMES, of_runtime
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal, removed

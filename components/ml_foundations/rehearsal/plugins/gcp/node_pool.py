@@ -10,7 +10,7 @@ from ml_foundations.catalog.locations import is_zone
 from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, pool_sizes
 from ml_foundations.kubernetes import labels
-from ml_foundations.planning.api_server.text_formats import LABEL_VALUE, QUALIFIED_NAME
+from ml_foundations.kubernetes.text_formats import LABEL_VALUE, QUALIFIED_NAME
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp import location as locations
 from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
