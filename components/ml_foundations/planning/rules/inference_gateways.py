@@ -18,102 +18,70 @@ from ml_foundations.planning.rules.network import Network, Pods
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
 
+_ROUTE_TO_POOL = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: llm, namespace: ml}
+spec:
+  gatewayClassName: CLASS
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: llm, namespace: ml}
+spec:
+  parentRefs: [{name: llm}]
+  rules:
+    - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
+"""
+_POOL = """
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: llm, namespace: ml}
+spec:
+  selector: {matchLabels: {app: llm}}
+  targetPorts: [{number: 8000}]
+  endpointPickerRef: {name: picker, port: {number: 9002}}
+"""
+_HEALTH_CHECK_POLICY = """
+apiVersion: networking.gke.io/v1
+kind: HealthCheckPolicy
+metadata: {name: llm, namespace: ml}
+spec:
+  targetRef: {group: inference.networking.k8s.io, kind: InferencePool, name: llm}
+  default: {config: {type: HTTP, httpHealthCheck: {requestPath: /health, port: 9000}}}
+"""
+
 
 @rule(
     "gateway-class",
     Severity.ERROR,
     "Gateways of InferencePools have a regional class.",
     source='GKE, "Deploy GKE Inference Gateway": classes',
-    example="""
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: Gateway
-        metadata: {name: llm, namespace: ml}
-        spec:
-          gatewayClassName: gke-l7-gxlb
-          listeners: [{name: http, port: 80, protocol: HTTP}]
-        ---
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: HTTPRoute
-        metadata: {name: llm, namespace: ml}
-        spec:
-          parentRefs: [{name: llm}]
-          rules:
-            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
-    """,
+    example=_ROUTE_TO_POOL.replace("CLASS", "gke-l7-gxlb"),
 )
 @rule(
     "public-paths",
     Severity.WARNING,
     "An HTTPRoute from the internet names the paths of the server's API.",
     source="Gateway API, HTTPRoute: matches",
-    example="""
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: Gateway
-        metadata: {name: llm, namespace: ml}
-        spec:
-          gatewayClassName: gke-l7-regional-external-managed
-          listeners: [{name: http, port: 80, protocol: HTTP}]
-        ---
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: HTTPRoute
-        metadata: {name: llm, namespace: ml}
-        spec:
-          parentRefs: [{name: llm}]
-          rules:
-            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
-    """,
+    example=_ROUTE_TO_POOL.replace("CLASS", "gke-l7-regional-external-managed"),
 )
 @rule(
     "inference-pool",
     Severity.ERROR,
     "An InferencePool selects the pods of its server, and no others.",
     source="gateway-api-inference-extension v1.5.0, api/v1 InferencePool",
-    example="""
-        apiVersion: inference.networking.k8s.io/v1
-        kind: InferencePool
-        metadata: {name: llm, namespace: ml}
-        spec:
-          selector: {matchLabels: {app: llm}}
-          targetPorts: [{number: 8000}]
-          endpointPickerRef: {name: picker, port: {number: 9002}}
-    """,
+    example=_POOL,
 )
 @rule(
     "health-check",
     Severity.ERROR,
     "Load balancers ask InferencePools what the servers' own probes ask.",
     source='GKE, "Configure HealthCheckPolicy": defaults',
-    example="""
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: Gateway
-        metadata: {name: llm, namespace: ml}
-        spec:
-          gatewayClassName: gke-l7-rilb
-          listeners: [{name: http, port: 80, protocol: HTTP}]
-        ---
-        apiVersion: gateway.networking.k8s.io/v1
-        kind: HTTPRoute
-        metadata: {name: llm, namespace: ml}
-        spec:
-          parentRefs: [{name: llm}]
-          rules:
-            - backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: llm}]
-        ---
-        apiVersion: inference.networking.k8s.io/v1
-        kind: InferencePool
-        metadata: {name: llm, namespace: ml}
-        spec:
-          selector: {matchLabels: {app: llm}}
-          targetPorts: [{number: 8000}]
-          endpointPickerRef: {name: picker, port: {number: 9002}}
-        ---
-        apiVersion: networking.gke.io/v1
-        kind: HealthCheckPolicy
-        metadata: {name: llm, namespace: ml}
-        spec:
-          targetRef: {group: inference.networking.k8s.io, kind: InferencePool, name: llm}
-          default: {config: {type: HTTP, httpHealthCheck: {requestPath: /health, port: 9000}}}
-    """,
+    example="---".join(
+        (_ROUTE_TO_POOL.replace("CLASS", "gke-l7-rilb"), _POOL, _HEALTH_CHECK_POLICY)
+    ),
 )
 def inference_gateways(stack: Stack) -> Iterator[Finding]:
     """Yield what requests and health checks do not find behind Gateways and InferencePools."""
