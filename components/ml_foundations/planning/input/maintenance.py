@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.model.nodes import NodeUpgrade
 
 _OF_NODES = ("NO_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES")
@@ -21,7 +21,7 @@ def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | No
     # The policy of a pool may keep its nodes, whatever that of the cluster is.
     for pool_policy in items(pool, "maintenancePolicies"):
         until_end_of_support = items(pool_policy, "exclusionUntilEndOfSupports")
-        if any(exclusion.get("enabled") for exclusion in filter(is_mapping, until_end_of_support)):
+        if any(exclusion.get("enabled") for exclusion in until_end_of_support):
             return None
     policy: Any = cluster.get("maintenancePolicy") or {}
     if any(unknown_paths(policy)):

@@ -12,7 +12,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.trees import is_mapping, joined
+from ml_foundations.kubernetes.trees import joined
 
 
 def of_type(resources: Iterable[tuple[str, Manifest]], type_: str) -> list[Manifest]:
@@ -55,8 +55,7 @@ def named_values(
     # "key[]" means each item of a list.
     if keys[0] != key:
         for index, item in enumerate(items(tree, key)):
-            if is_mapping(item):
-                yield from named_values(item, rest, f"{path}[{index}]")
+            yield from named_values(item, rest, f"{path}[{index}]")
     elif not rest:
         yield path, tree, tree.get(key)
     elif below := section(tree, key):

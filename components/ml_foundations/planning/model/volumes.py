@@ -10,7 +10,7 @@ from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli, whole_number
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.declared import full_name, key_of
 from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
@@ -556,8 +556,6 @@ def writes(spec: Manifest) -> bool:
             if mount.get("readOnly") is not True:
                 written.add(mount.get("name"))
     for volume in items(spec, "volumes"):
-        if not is_mapping(volume):
-            return True
         is_read_only = any(section(volume, key).get("readOnly") is True for key in volume)
         if volume.get("name") in written and not is_read_only and _PASSING.isdisjoint(volume):
             return True

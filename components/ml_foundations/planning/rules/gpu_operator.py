@@ -10,7 +10,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, mappings, namespace_of, section
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.reading import ReadError
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
+from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.input import program
 from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind
 from ml_foundations.planning.model.nodes import NodeClass
@@ -131,7 +131,7 @@ def _daemon_sets_of(stack: Stack, image: str) -> Iterator[str]:
     """Yield the DaemonSets that run an image of NVIDIA's."""
     for manifest in of_kind(stack.declared_objects, "DaemonSet"):
         containers = items(section(manifest, "spec", "template", "spec"), "containers")
-        if any(c is not UNKNOWN and image in str(c.get("image")) for c in containers):
+        if any(image in str(container.get("image")) for container in containers):
             yield kind_and_name(manifest)
 
 

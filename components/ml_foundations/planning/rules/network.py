@@ -60,7 +60,7 @@ class Pods:
     def declared_ports(self) -> set[Any]:
         """The numbers of the ports that its containers declare."""
         declared: set[Any] = set()
-        for container in filter(is_mapping, listening(self.spec)):
+        for container in listening(self.spec):
             declared.update(port.get("containerPort") for port in mappings(container, "ports"))
         return declared
 
@@ -71,7 +71,7 @@ class Pods:
 
     def port(self, port_name: Any) -> Any:
         """Return the number of a port that is given by number or name."""
-        for container in filter(is_mapping, listening(self.spec)):
+        for container in listening(self.spec):
             for port in mappings(container, "ports"):
                 if port.get("name") == port_name:
                     return port.get("containerPort")

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
+from ml_foundations.kubernetes.trees import as_key, unknown_paths
 from ml_foundations.planning.input.networks import GROUP, last_part
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
 from ml_foundations.planning.model.declared import kind_and_name, of_kind
@@ -196,7 +196,5 @@ def _range(owner: str, subnetwork: object, ip_range: Manifest) -> Iterator[_Rang
         return  # it is not known, or not valid
 
 
-def _networks(pool: Manifest) -> Iterator[Manifest]:
-    for names in mappings(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
-        if names is not UNKNOWN:
-            yield names
+def _networks(pool: Manifest) -> list[Manifest]:
+    return mappings(section(pool, "networkConfig"), "additionalNodeNetworkConfigs")

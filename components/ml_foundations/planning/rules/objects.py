@@ -13,7 +13,7 @@ from typing import Any
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quotas import scoped_to, uncounted
-from ml_foundations.kubernetes.trees import UNKNOWN, leaves
+from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
@@ -146,8 +146,6 @@ def image_digests(stack: Stack) -> Iterator[Finding]:
             for key in ("initContainers", "containers"):
                 for index, container in enumerate(items(pod, key)):
                     path = f"{pod_set.path}.{key}[{index}].image"
-                    if container is UNKNOWN:
-                        continue
                     image: Any = container.get("image")
                     # An image that is never pulled is part of the node's own, and has none.
                     is_pulled = container.get("imagePullPolicy") != "Never"
@@ -185,10 +183,10 @@ def own_logs(stack: Stack) -> Iterator[Finding]:
         if not _mounts_logs(pod):
             continue
         settings: list[object] = []
-        for volume in _known(pod, "volumes"):
+        for volume in items(pod, "volumes"):
             name = str(section(volume, "configMap").get("name"))
             settings.append(section(stack.config_maps.get((namespace_of(agent), name), {}), "data"))
-        for container in _known(pod, "containers"):
+        for container in items(pod, "containers"):
             settings += [container.get("command"), container.get("args")]
         # An agent that prints what it reads is then fed by itself, without end (fluent/fluent-bit,
         # issue 11583), unless it excludes some logs.
@@ -202,13 +200,9 @@ def own_logs(stack: Stack) -> Iterator[Finding]:
 
 def _mounts_logs(pod: Manifest) -> bool:
     """Return whether a pod mounts its node's folder of containers' logs, or one above it."""
-    for volume in _known(pod, "volumes"):
+    for volume in items(pod, "volumes"):
         path = section(volume, "hostPath").get("path")
         folder = path.rstrip("/") if isinstance(path, str) else None
         if folder is not None and (folder in ("", "/var") or folder.startswith("/var/log")):
             return True
     return False
-
-
-def _known(pod: Manifest, key: str) -> list[Manifest]:
-    return [item for item in items(pod, key) if item is not UNKNOWN]

@@ -90,9 +90,8 @@ def _repels_gke(pool: Manifest) -> bool:
     """Return whether taints keep GKE's own pods off a pool."""
     # Source: GKE, "Isolate your workloads in dedicated node pools".
     for taint in mappings(section(pool, "nodeConfig"), "taints"):
-        if taint is UNKNOWN or taint.get("key") in _TOLERATED_BY_GKE:
-            continue
-        if "PREFER" not in str(taint.get("effect")).upper():
+        is_tolerated = taint.get("key") in _TOLERATED_BY_GKE
+        if not is_tolerated and "PREFER" not in str(taint.get("effect")).upper():
             return True
     return False
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.workloads import PodSet, groups, is_stored
@@ -94,10 +94,9 @@ def _images(pods: PodSet) -> Iterator[_Value]:
     spec = section(pods.template, "spec")
     holders = [(path, container, "image") for path, container in _containers(spec)]
     for index, volume in enumerate(items(spec, "volumes")):
-        source: Any = volume.get("image") if is_mapping(volume) else None
-        holders.append((f"volumes[{index}].image", source, "reference"))
+        holders.append((f"volumes[{index}].image", section(volume, "image"), "reference"))
     for path, holder, key in holders:
-        image: Any = holder.get(key) if is_mapping(holder) else None
+        image: Any = holder.get(key)
         if isinstance(image, str) and (why := wrong_image(image)):
             message = (
                 f'the image "{image}" {why}: the kubelet does not read such a name, so the '

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
@@ -29,7 +28,7 @@ def driver_not_found(pods: PodSet, nodes: Sequence[NodeClass]) -> Iterator[Refus
     for index, container in enumerate(items(section(pods.template, "spec"), "containers")):
         # GKE mounts the driver only in containers with GPUs.
         has_gpus = labels.GPU_RESOURCE in section(container, "resources", "limits")
-        if is_mapping(container) and has_gpus and (why := _missing(container)):
+        if has_gpus and (why := _missing(container)):
             where = f"and GKE's own driver is in {_PATH}: CUDA finds no GPU"
             remedy = f"Set {_VARIABLE} to {_PATH}:/usr/local/cuda/lib64."
             path = f"{pods.path}.containers[{index}].env"

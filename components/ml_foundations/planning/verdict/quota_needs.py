@@ -12,7 +12,6 @@ from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import milli, parse_quantity, whole_number
-from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.node_pools import from_node_pool
@@ -183,8 +182,6 @@ def _of_claims(
             count = math.prod(int(size) for size in sizes if isinstance(size, (int, float)))
             claims += [(claim, count) for claim in templates]
     for claim, count in claims:
-        if claim is UNKNOWN:
-            continue
         gib = _whole(section(claim, "spec", "resources", "requests").get("storage"), 1 << 30)
         for need in _of_volume(volumes.class_that_makes(claim), gib, region):
             yield replace(need, at_least=need.at_least * count, at_most=need.at_most * count)

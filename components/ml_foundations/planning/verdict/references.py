@@ -19,7 +19,7 @@ from ml_foundations.kubernetes.objects import (
     section,
     texts,
 )
-from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.field_catalog import Makes
@@ -157,7 +157,7 @@ class DeclaredObjects:
             self._names[kind, namespace].add(name)
             if is_stored(manifest) and namespace:
                 self._names["Namespace", ""].add(namespace)
-            for template in filter(is_mapping, claim_templates(manifest)):
+            for template in claim_templates(manifest):
                 claim = f"{name_of(template)}-{name}-*"
                 self._names["PersistentVolumeClaim", namespace].add(claim)
         self._names["Namespace", ""].update(charts)
