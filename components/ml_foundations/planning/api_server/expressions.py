@@ -18,10 +18,6 @@ _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 """The units of durations that the Gateway API allows."""
 
 
-def _is_in(value: Any, values: list[Any]) -> bool:
-    return value in values
-
-
 @cache
 def pattern(text: str) -> re.Pattern[str]:
     """Return a regular expression of Go as one of Python."""
@@ -29,10 +25,6 @@ def pattern(text: str) -> re.Pattern[str]:
     # Python's $ also matches before a line break at the end. In brackets, it is itself.
     parts = _END.sub(lambda match: match[1] or r"\Z", text.replace(_ANY_CASE, ""))
     return re.compile(parts, flags)
-
-
-def _matches(text: str, expression: str) -> bool:
-    return pattern(expression).search(text) is not None
 
 
 def _duration(text: str) -> int:
@@ -52,7 +44,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     ">=": operator.ge,
     "+": operator.add,
     "-": operator.sub,
-    "in": _is_in,
+    "in": lambda value, values: value in values,
     "size": len,
     "contains": operator.contains,
     "startsWith": str.startswith,
@@ -62,7 +54,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "item": operator.getitem,
     ".": operator.getitem,
     "has": operator.contains,
-    "matches": _matches,
+    "matches": lambda text, expression: pattern(expression).search(text) is not None,
 }
 _MACROS = ("all", "exists", "exists_one", "filter")
 _ERRORS = (LookupError, TypeError)

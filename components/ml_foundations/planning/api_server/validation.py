@@ -235,11 +235,8 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
         if service["kind"] != "Service" or workloads.is_stored(service):
             continue
         spec = section(service, "spec")
-        unique_values: list[tuple[str, Any]] = []
-        for port in items(spec, "ports"):
-            unique_values.append(("ports", port.get("nodePort")))
-        unique_values.append(("clusterIP", spec.get("clusterIP")))
-        unique_values.append(("healthCheckNodePort", spec.get("healthCheckNodePort")))
+        unique_values = [("ports", port.get("nodePort")) for port in items(spec, "ports")]
+        unique_values += [(key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort")]
         for key, value in unique_values:
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:

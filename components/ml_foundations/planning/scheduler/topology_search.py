@@ -5,6 +5,7 @@ Follows pkg/cache/scheduler/tas_flavor_snapshot.go of Kueue v0.19.2 with its def
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -51,28 +52,25 @@ class _Level(NamedTuple):
     failure: str = ""
 
 
+@dataclass
 class _Search:
     """One search for domains; the steps have the names and the order of Kueue's."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        workers: TopologyPods,
-        leader: TopologyPods | None,
-        excluded: Mapping[str, str],
-        taken: Usage,
-    ) -> None:
-        self.topology = topology
-        self.workers = workers
-        self.leader = leader
-        self.excluded = excluded if topology.is_by_host else NOTHING_EXCLUDED
-        self.taken = taken
+    topology: Topology
+    workers: TopologyPods
+    leader: TopologyPods | None
+    excluded: Mapping[str, str]
+    taken: Usage
+
+    def __post_init__(self) -> None:
+        if not self.topology.is_by_host:
+            self.excluded = NOTHING_EXCLUDED
         self.exclusions = Counter[str]()
-        self.layers = workers.request.slices
+        self.layers = self.workers.request.slices
         self.size = self.layers[0].size if self.layers else 1
-        self.leaders = 0 if leader is None else 1
+        self.leaders = 0 if self.leader is None else 1
         # Slices without a required or preferred level count as unconstrained.
-        self.is_unconstrained = workers.request.mode == UNCONSTRAINED
+        self.is_unconstrained = self.workers.request.mode == UNCONSTRAINED
         self.inner_sizes: dict[int, int] = {}
         self.requested = self.slice_level = 0
 

@@ -194,13 +194,10 @@ def _lost_work(workload: Workload, count: int, pod: PodClass, node: NodeClass) -
 
 def _beyond_spot_grace(pod_set: PodSet, nodes: Iterable[NodeClass]) -> Iterator[Refusal]:
     """Yield the times that pods need to end, if they may run on Spot nodes that leave less."""
-    graces: list[int] = []
-    for node in nodes:
-        if node.labels.get(labels.GKE_SPOT) == "true":
-            graces.append(node.shutdown_grace)
-    if not graces:
+    on_spot = [node for node in nodes if node.labels.get(labels.GKE_SPOT) == "true"]
+    if not on_spot:
         return
-    left = min(graces)
+    left = min(node.shutdown_grace for node in on_spot)
     spec = section(pod_set.template, "spec")
     field = "terminationGracePeriodSeconds"
     grace = spec.get(field)

@@ -21,7 +21,6 @@ from ml_foundations.planning.model.node_groups import (
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.neighbors import spread_counts
 
 
 class Daemons:
@@ -83,10 +82,6 @@ class Daemons:
             if not daemon.pod.preempts or daemon.pod.priority <= highest:
                 rivals.append(daemon)
         return rivals
-
-    def are_counted_by(self, pod: PodClass) -> bool:
-        """Return whether a spread constraint of a pod counts the pods of some DaemonSet."""
-        return any(spread_counts(pod, daemon) for daemon in self.demands)
 
 
 def judge_on_node(group: NodeGroup, pods: AdmittedPodSet) -> Outcome:

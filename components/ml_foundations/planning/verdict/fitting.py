@@ -42,7 +42,7 @@ from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
 from ml_foundations.planning.verdict.daemons import Daemons, judge_on_node
 from ml_foundations.planning.verdict.exclusive_groups import too_few_domains
-from ml_foundations.planning.verdict.neighbors import Neighbors
+from ml_foundations.planning.verdict.neighbors import Neighbors, spread_counts
 from ml_foundations.planning.verdict.sources import sources
 
 MAY_WAIT_TOO_LONG = doubt(
@@ -347,7 +347,7 @@ class Fitting:
         if least_priority is not None:
             occupied = self._daemons.occupied_without((), least_priority)
         after_daemons = self._capacity(pod, occupied)
-        are_daemons_counted = self._daemons.are_counted_by(pod)
+        are_daemons_counted = any(spread_counts(pod, daemon) for daemon in self._daemons.demands)
         # Rivals are the DaemonSets whose pods may also come after these.
         rivals = self._daemons.rivals([pod])
         # Nodes with room after all DaemonSets have room before them too: without a spread
