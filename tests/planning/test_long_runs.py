@@ -154,6 +154,7 @@ OF_SUPPORT = {"maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled
         ({"queuedProvisioning": {"enabled": True}}, policy(), None),
         ({"management": {"autoUpgrade": False}}, policy(), None),
         (OF_SUPPORT, policy(), None),
+        ({"maintenancePolicies": [UNKNOWN]}, policy(), None),
     ],
 )
 def test_the_policies_of_pool_and_cluster_say_when_nodes_are_drained(

@@ -32,8 +32,12 @@ def networks(subnetwork: Any = "gpu-1", kind: str = "Device", vpc: str = "gpu") 
 
 
 def in_network(name: str = "p", nodes: int = 2, **network: Any) -> Any:
+    return in_networks(OF_POOL | network, name=name, nodes=nodes)
+
+
+def in_networks(*networks: Any, name: str = "p", nodes: int = 2) -> Any:
     type_, inputs = pool(nodes=nodes)
-    config = {"additionalNodeNetworkConfigs": [OF_POOL | network]}
+    config = {"additionalNodeNetworkConfigs": [*networks]}
     return type_, inputs | {"name": name, "networkConfig": config}
 
 
@@ -51,6 +55,7 @@ MULTI = cluster(enableMultiNetworking=True, datapathProvider="ADVANCED_DATAPATH"
         (2, [pool()], Verdict.CANNOT_FIT),
         (2, [in_network(subnetwork="gpu-2")], Verdict.CANNOT_FIT),
         (2, [in_network(subnetwork=UNKNOWN)], Verdict.UNDETERMINED),
+        (2, [in_networks(UNKNOWN)], Verdict.UNDETERMINED),
         (3, [in_network(), in_network("q", subnetwork=UNKNOWN)], Verdict.UNDETERMINED),
     ],
 )

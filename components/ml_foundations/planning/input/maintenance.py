@@ -24,7 +24,7 @@ def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | No
         if any(exclusion.get("enabled") for exclusion in until_end_of_support):
             return None
     policy: Any = cluster.get("maintenancePolicy") or {}
-    if any(unknown_paths(policy)):
+    if any(unknown_paths([policy, pool.get("maintenancePolicies")])):
         return None
     exclusions = items(policy, "maintenanceExclusions")
     excluded = [0.0, *map(_excluded_seconds, exclusions)]

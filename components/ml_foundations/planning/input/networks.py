@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
 GROUP = "networking.gke.io/"
@@ -63,9 +63,8 @@ def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset
     are_all = pool.get("networkConfig") is not UNKNOWN and not any(map(config.get, _OTHERS))
     are_all &= config.get(_OF_NODES) is not UNKNOWN
     names: list[str] = []
-    for additional in mappings(config, _OF_NODES):
-        known: Manifest = {} if additional is UNKNOWN else additional
-        key = last_part(known.get("network")), last_part(known.get("subnetwork"))
+    for additional in items(config, _OF_NODES):  # empty if it is not known
+        key = last_part(additional.get("network")), last_part(additional.get("subnetwork"))
         are_all &= key in networks.names or (networks.is_complete and all(key))
         names += networks.names.get(key, ())
     resources = [f"{labels.GKE_NETWORKS}{name}" for name in names]
