@@ -184,20 +184,25 @@ OTHERS = [
 ]
 
 
+def bound_to_bucket(*members: Any) -> Resource:
+    _, granted = on_bucket(None)
+    inputs = {key: value for key, value in granted.items() if key != "member"}
+    return "gcp:storage/bucketIAMBinding:BucketIAMBinding", inputs | {"members": [*members]}
+
+
 @pytest.mark.parametrize("member", ANYONE, ids=str)
 def test_who_has_the_account_in_it(member: Any) -> None:
     assert along("direct", train(), without="role", changed=on_bucket(member)) == []
     assert along("google", train(), without="acting", changed=acting(member)) == []
-    several = on_bucket(None)[1] | {"member": None, "members": ["user:a@example.com", member]}
-    del several["member"]
-    binding = "gcp:storage/bucketIAMBinding:BucketIAMBinding", several
+    binding = bound_to_bucket("user:a@example.com", member)
     assert along("direct", train(), without="role", changed=binding) == []
 
 
 @pytest.mark.parametrize("member", OTHERS, ids=str)
 def test_who_has_not(member: Any) -> None:
-    found = along("direct", train(), without="role", changed=on_bucket(member))
-    assert [each.rule for each in found] == ["bucket-access"]
+    for changed in (on_bucket(member), bound_to_bucket("user:a@example.com", member)):
+        found = along("direct", train(), without="role", changed=changed)
+        assert [each.rule for each in found] == ["bucket-access"]
     found = along("google", train(), without="acting", changed=acting(member))
     assert [each.rule for each in found] == ["workload-identity"]
 

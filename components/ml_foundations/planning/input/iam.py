@@ -1,9 +1,9 @@
 """The roles that a program grants on buckets, Google service accounts and whole projects."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ml_foundations.kubernetes.objects import Manifest, items
+from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 _ON = {
@@ -44,9 +44,10 @@ def grants(resources: Iterable[tuple[str, Manifest]]) -> Iterator[Grant]:
         on = inputs.get(key) if key else None
         if isinstance(on, str):
             on = on.rpartition("/")[2]
+        members: Any = inputs.get("members")
         if "member" in inputs:
             yield Grant(on, inputs.get("role"), [inputs["member"]])
-        elif inputs.get("members") not in (None, UNKNOWN):
-            yield Grant(on, inputs.get("role"), items(inputs, "members"))
+        elif isinstance(members, list):
+            yield Grant(on, inputs.get("role"), cast("list[Any]", members))
         else:
             yield Grant(on, UNKNOWN, [UNKNOWN])
