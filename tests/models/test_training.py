@@ -93,7 +93,7 @@ def test_of_a_model_that_is_quantized_or_not_known_nothing_is_certain() -> None:
             Severity.WARNING,
             "a full training of Llama-3.1-8B-Instruct has at least 29.9 GiB of weights and "
             "gradients, unless its optimizer works layer by layer, on each of 16 L4s, which have "
-            "22.0 GiB",
+            "22.2 GiB",
         ),
         # The gradients of 16 GPUs are divided.
         (LLAMA.model, "full", "zero2", None, ""),

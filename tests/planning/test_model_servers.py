@@ -111,7 +111,7 @@ def test_the_messages_name_what_to_change() -> None:
     assert finding.path == "spec.template.spec.containers[0].args[2]"
     assert finding.message == (
         "in pool l4, Llama-3.3-70B-Instruct in BF16 has 131.4 GiB of weights: 65.7 GiB on each of 2 "
-        "L4s, which have 22.0 GiB"
+        "L4s, which have 22.2 GiB"
     )
     assert finding.remedy.startswith("Use --tensor-parallel-size=8 --quantization=fp8 on g2-")
 
@@ -575,7 +575,7 @@ def test_the_sentences_about_a_training() -> None:
     (refusal,) = [item for item in small.findings if item.rule == "model-memory"]
     assert refusal.message == (
         "a full training of Qwen3-32B has at least 61.0 GiB of weights on each of 8 L4s, which "
-        "have 22.0 GiB"
+        "have 22.2 GiB"
     )
     large = judged(trained(FULL | {"training-sharding": "zero3"}), H100)
     (size,) = [item.message for item in large.findings if item.rule == "model-capacity"]
