@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.reading import ReadError
-from ml_foundations.models.facts import MODELS, ModelFacts
+from ml_foundations.models.facts import MODELS, ModelFacts, catalog_model
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -34,7 +34,7 @@ def folder(path: Path, index: Any = None, **changes: Any) -> Path:
 
 
 def test_every_model_of_the_catalog_is_complete_enough() -> None:
-    assert len({facts.model for facts in MODELS.values()}) == 60
+    assert len({facts.model for facts in MODELS.values()}) == 90
     for name, facts in MODELS.items():
         assert facts.architecture, name
         assert facts.attention in ("full", "sliding", "mla", "hybrid", "none", "other"), name
@@ -225,6 +225,11 @@ def test_wrong_values_are_named(tmp_path: Path, changes: Any) -> None:
 def test_a_scaled_length_is_not_known(tmp_path: Path, changes: Any, length: int | None) -> None:
     """Since version 5 of transformers, rope_parameters has what rope_scaling had."""
     assert ModelFacts.from_folder(folder(tmp_path, **changes)).max_length == length
+
+
+@pytest.mark.parametrize("name", ["qwen/qwen3-32b", "QWEN/Qwen3-32B"])
+def test_names_on_the_hub_ignore_case(name: str) -> None:
+    assert catalog_model(name) is ModelFacts.named(name) is MODELS["Qwen/Qwen3-32B"]
 
 
 @pytest.mark.parametrize("size", ["8B", "70B", "405B"])

@@ -1,4 +1,4 @@
-"""The proof of memory against 99 measured starts and refusals of real servers."""
+"""The proof of memory against 102 measured starts and refusals of real servers."""
 
 import csv
 import re
@@ -25,6 +25,10 @@ ROWS: dict[str, Row] = {
 }
 PAGE = CHECKOUT / "docs" / "model-memory.md"
 DERIVED = {
+    "neuralmagic/meta-llama-3.1-70b-instruct-quantized.w8a8": (
+        "meta-llama/Llama-3.1-70B-Instruct",
+        "int8",
+    ),
     "redhatai/llama-3.3-70b-instruct-fp8-dynamic": ("meta-llama/Llama-3.3-70B-Instruct", "fp8"),
     "redhatai/llama-3.3-70b-instruct-quantized.w8a8": ("meta-llama/Llama-3.3-70B-Instruct", "int8"),
     "redhatai/qwen2.5-7b-instruct-fp8-dynamic": ("Qwen/Qwen2.5-7B-Instruct", "fp8"),
@@ -43,7 +47,7 @@ NOT_DECIDABLE = {
     "M01": "another process holds the GPU's memory",
     "M33": "microsoft/phi-2 is not in the catalog",
     "M84": "the Mamba cache of an old engine, and the model is not in the catalog",
-    "M85": "neither model nor GPU is in the catalog",
+    "M85": "the GPU is not in the catalog",
     "M86": "the model is not named",
     "M87": "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 is not in the catalog",
     "M88": "the model is not named",
@@ -55,13 +59,13 @@ NOT_DECIDABLE = {
     "M95": "the model is not in the catalog",
     "M96": "the model is not in the catalog",
     "M98": "a bug of a version between releases",
-    "M99": "the model is not in the catalog, and the release's sources were not read",
 }
 WARNED = {
     "M41": "no memory for the sampler at a utilization of 0.95",
     "M42": "no memory for the sampler at a utilization of 0.95",
     "M77": "activation, which never refuses, leaves too little for a request",
     "M79": "padding of MXFP4 and activation leave too little for a request",
+    "M101": "padding of MXFP4 and activation leave nothing for the cache",
 }
 
 
@@ -108,7 +112,7 @@ def serving_of(row: Row) -> Serving:
 
 
 def gpu_of(row: Row) -> GpuMemory:
-    known = re.search(r"H100|T4", row["gpu"])
+    known = re.search(r"H100|T4|B200", row["gpu"])
     return GpuMemory.of(accelerator(known[0] if known else "H100"))
 
 
@@ -126,11 +130,12 @@ KNOWN = {
     for name, row in ROWS.items()
     if (facts := facts_of(row)) is not None and facts.least_params
 }
-WEIGHED = {name: row for name, row in KNOWN.items() if row["weights_gib_per_gpu"]}
+# The engine of M85, which is older than those that were read, has 1.4 % more than the matrices.
+WEIGHED = {name: row for name, row in KNOWN.items() if row["weights_gib_per_gpu"] and name != "M85"}
 
 
 def test_the_rows_are_many() -> None:
-    assert len(ROWS) == 99
+    assert len(ROWS) == 102
     assert len(KNOWN) >= 55
     assert len(WEIGHED) >= 50
 
@@ -191,7 +196,7 @@ def test_few_rows_that_ran_are_warned_of() -> None:
     ran = [name for name, row in KNOWN.items() if row["outcome"] == "ok"]
     assert len(ran) >= 50
     warned = {name: answer(name) for name in ran if answer(name).startswith("warned")}
-    assert warned == dict.fromkeys(("M45", "M69", "M73"), "warned: near limit")
+    assert warned == dict.fromkeys(("M45", "M69", "M73", "M102"), "warned: near limit")
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row["outcome"] != "ok"])

@@ -116,6 +116,16 @@ def test_without_memory_for_a_cache_no_length_is_suggested() -> None:
         ),
         ("Qwen/Qwen3.5-27B", "H100", {}, Severity.UNDETERMINED, Cause.UNKNOWN_WEIGHTS),
         ("no/such", "H100", {}, Severity.UNDETERMINED, Cause.UNKNOWN_MODEL),
+        ("no/such", "T4", {"dtype": "bfloat16"}, Severity.REFUSED, Cause.DTYPE_OF_GPU),
+        ("no/such", "T4", {"quantization": "awq"}, Severity.UNDETERMINED, Cause.UNKNOWN_MODEL),
+        ("no/such", "V100", {"quantization": "awq"}, Severity.REFUSED, Cause.QUANTIZATION_OF_GPU),
+        (
+            "no/such",
+            "V100",
+            {"quantization": "awq", "unknown": frozenset({"memory"})},
+            Severity.UNDETERMINED,
+            Cause.UNKNOWN_MODEL,
+        ),
         ("deepseek-ai/DeepSeek-V3", "H200", {"tensor": 8, "max_length": 32768}, None, None),
         ("deepseek-ai/DeepSeek-V3", "H100", {"tensor": 8}, Severity.REFUSED, Cause.NO_CACHE),
         (

@@ -86,8 +86,8 @@ class ModelFacts:
         Raises:
             ReadError: There is no such model, or the folder cannot be read.
         """
-        if name in MODELS:
-            return MODELS[name]
+        if facts := catalog_model(name):
+            return facts
         if len(name) < 256 and Path(name).is_dir():
             return cls.from_folder(name)
         matches = [known for known in MODELS if known.lower().endswith(f"/{name.lower()}")]
@@ -117,6 +117,15 @@ class ModelFacts:
 _CATALOG = table("models.csv", ModelFacts)
 MODELS = {name: facts for facts in _CATALOG.values() for name in (facts.model, *facts.former_names)}
 """Public models by their names, and by those that they had."""
+_BY_LOWER_NAME = {name.lower(): facts for name, facts in MODELS.items()}
+
+
+def catalog_model(name: str | None) -> ModelFacts | None:
+    """Return a model of the catalog, None if it lacks the name.
+
+    The hub ignores case in names (huggingface_hub, issue 2090).
+    """
+    return _BY_LOWER_NAME.get((name or "").lower())
 
 
 def _json(path: Path, *, is_large: bool = False) -> Mapping[str, Any]:

@@ -29,10 +29,10 @@ from ml_foundations.models.reasons import (
 from ml_foundations.models.serving import FIT, Serving
 from ml_foundations.models.weights import (
     Bounds,
+    gpu_fault,
     is_quantized_at_load,
     loaded_dtype,
     quantization,
-    quantization_fault,
     stage_layers,
     weights,
 )
@@ -206,12 +206,14 @@ class _Check:
 def check_memory(serving: Serving, facts: ModelFacts | None, gpu: GpuMemory) -> MemoryVerdict:
     """Return whether a server's weights and the cache of one request fit the fullest GPU."""
     reasons = [*serving.reasons]
+    is_read = not serving.unknown & _DECIDING
+    fault = gpu_fault(serving, facts, gpu.compute_capability) if is_read else None
     if facts is None:
-        path = serving.paths.get("model", "")
-        return _verdict([*reasons, undetermined(Cause.UNKNOWN_MODEL, serving.model, path)])
-    if serving.unknown & _DECIDING:
+        unknown = undetermined(Cause.UNKNOWN_MODEL, serving.model, serving.paths.get("model", ""))
+        return _verdict([*reasons, fault or unknown])
+    if not is_read:
         return _verdict(reasons)
-    if fault := quantization_fault(serving, facts, gpu.compute_capability):
+    if fault:
         return _verdict([*reasons, fault])
     if fault := _default_batch(serving, facts, gpu):
         return _verdict([*reasons, fault])

@@ -69,9 +69,6 @@ def loaded_dtype(
         name = "bfloat16" if facts.dtype == "float32" else facts.dtype
         if name == "bfloat16" and lacks_bfloat16:
             name = "float32" if is_vllm and is_unstable else "float16"
-    elif is_vllm and name == "bfloat16" and lacks_bfloat16:
-        usable = "float32" if is_unstable else "float16"
-        return refused(Cause.DTYPE_OF_GPU, name, capability, path, gpu="the GPU", usable=usable)
     elif is_vllm and name == "float16" and is_unstable:
         usable = "float32" if lacks_bfloat16 else "bfloat16"
         values = {"model": facts.name, "usable": usable}
@@ -95,14 +92,25 @@ def quantization(serving: Serving, facts: ModelFacts) -> str | Reason:
     return undetermined(Cause.UNKNOWN_QUANTIZATION, asked, path, model=facts.name)
 
 
-def quantization_fault(
-    serving: Serving, facts: ModelFacts, capability: tuple[int, int] | None
+def gpu_fault(
+    serving: Serving, facts: ModelFacts | None, capability: tuple[int, int] | None
 ) -> Reason | None:
-    """Return why vLLM refuses a quantization on GPUs of a compute capability."""
-    of_checkpoint = facts.quantization.removesuffix("-block") if facts.quantization != "fp8" else ""
-    name = serving.quantization or of_checkpoint
-    method = _METHODS.get(name) if serving.engine == "vllm" else None
-    if method is None or capability is None:
+    """Return why vLLM refuses a dtype or a quantization on GPUs of a compute capability.
+
+    An argument counts for every model, what a checkpoint has only if its facts are known.
+    """
+    if serving.engine != "vllm" or capability is None:
+        return None
+    architecture = facts.architecture if facts else ""
+    if serving.dtype == "bfloat16" and capability < _BFLOAT16_SINCE:
+        path = serving.paths.get("dtype", "")
+        usable = "float32" if architecture.startswith(_UNSTABLE_IN_FLOAT16) else "float16"
+        values = {"gpu": "the GPU", "usable": usable}
+        return refused(Cause.DTYPE_OF_GPU, serving.dtype, capability, path, **values)
+    of_checkpoint = facts.quantization if facts and facts.quantization != "fp8" else ""
+    name = serving.quantization or of_checkpoint.removesuffix("-block")
+    method = _METHODS.get(name)
+    if method is None:
         return None
     least = method.capability
     if method.former_until and serving.release and serving.release < method.former_until:

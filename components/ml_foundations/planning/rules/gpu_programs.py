@@ -19,7 +19,7 @@ from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.selectors import wanted_values
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.words import alternatives, names, number, verb
-from ml_foundations.models.facts import MODELS, ModelFacts
+from ml_foundations.models.facts import MODELS, ModelFacts, catalog_model
 from ml_foundations.models.launches import Launch
 from ml_foundations.models.memory import GpuMemory, MemoryVerdict, budget_shares, check_memory
 from ml_foundations.models.reasons import GIB, OF_EVERY_RELEASE, Cause, Reason, Severity
@@ -141,7 +141,7 @@ def _findings(
             for reason in check_launch(program, gpus=count, pods=_together(container)):
                 yield container.finding("server-arguments", reason, it)
         elif isinstance(program, Serving):
-            facts = facts or MODELS.get(program.model or "")
+            facts = facts or catalog_model(program.model)
             for finding in _of_server(container, program, facts, candidates):
                 # Why the memory is not judged is known already.
                 if not is_faulty or finding.rule != "model-capacity":
@@ -281,8 +281,10 @@ def _declared_facts(pods: PodSet) -> ModelFacts | None:
         ReadError: The catalog lacks the model, and there is no such folder.
     """
     name = annotations_of(pods.template).get(labels.MODEL)
-    if not isinstance(name, str) or name in MODELS:
-        return MODELS.get(str(name))
+    if not isinstance(name, str):
+        return None
+    if facts := catalog_model(name):
+        return facts
     # Manifests of others must not name files elsewhere.
     if name[:1] == "/" or ".." in name.split("/"):
         raise ReadError(f"{name!r:.200} is not a folder below the current one")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
-from ml_foundations.models.facts import DTYPE_BYTES, MODELS
+from ml_foundations.models.facts import DTYPE_BYTES, catalog_model
 from ml_foundations.models.memory import REFUSAL_MARGIN
 from ml_foundations.models.reasons import GIB, Cause, Reason, refused, warning
 from ml_foundations.models.serving import Serving
@@ -55,7 +55,7 @@ def check_download(
         serving: Its arguments.
         nodes: The nodes where the pods can be placed; none if they are not known.
     """
-    facts = MODELS.get(serving.model or "")
+    facts = catalog_model(serving.model)
     folder = serving.download_dir or serving.cache_folder
     spec = section(pods.template, "spec")
     contexts = (section(spec, "securityContext"), section(container, "securityContext"))
