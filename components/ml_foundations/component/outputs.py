@@ -77,7 +77,7 @@ class KnownOutput(pulumi.Output[T_co]):
         return iter([KnownOutput(item, self.sources) for item in items])
 
     @override
-    def __getitem__(self, key: Any) -> pulumi.Output[Any]:
+    def __getitem__(self, key: Any) -> "KnownOutput[Any]":
         value = cast("Any", self.value)
         if isinstance(value, dict) and key not in value:
             reason = not_among(key, "key", cast("dict[str, Any]", value))
@@ -85,7 +85,7 @@ class KnownOutput(pulumi.Output[T_co]):
             error = pulumi.RunError(printable.text(f"{self._title}: {reason}. See {page}"))
             if not refused.note(error):
                 raise error
-            return refused.MissingOutput()
+            return cast("KnownOutput[Any]", refused.MissingOutput())
         return KnownOutput(cast("Any", value)[key], self.sources)
 
     def keys(self) -> Iterable[str]:

@@ -18,6 +18,10 @@ _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 """The units of durations that the Gateway API allows."""
 
 
+def _is_in(value: Any, values: list[Any]) -> bool:
+    return value in values
+
+
 @cache
 def pattern(text: str) -> re.Pattern[str]:
     """Return a regular expression of Go as one of Python."""
@@ -25,6 +29,10 @@ def pattern(text: str) -> re.Pattern[str]:
     # Python's $ also matches before a line break at the end. In brackets, it is itself.
     parts = _END.sub(lambda match: match[1] or r"\Z", text.replace(_ANY_CASE, ""))
     return re.compile(parts, flags)
+
+
+def _matches(text: str, expression: str) -> bool:
+    return pattern(expression).search(text) is not None
 
 
 def _duration(text: str) -> int:
@@ -44,7 +52,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     ">=": operator.ge,
     "+": operator.add,
     "-": operator.sub,
-    "in": lambda value, values: value in values,
+    "in": _is_in,
     "size": len,
     "contains": operator.contains,
     "startsWith": str.startswith,
@@ -54,7 +62,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "item": operator.getitem,
     ".": operator.getitem,
     "has": operator.contains,
-    "matches": lambda text, expression: pattern(expression).search(text) is not None,
+    "matches": _matches,
 }
 _MACROS = ("all", "exists", "exists_one", "filter")
 _ERRORS = (LookupError, TypeError)
