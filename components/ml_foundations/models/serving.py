@@ -46,7 +46,7 @@ _ALLOWS_LONG = {
 }
 """Variables that allow lengths beyond the model's."""
 _ADDRESSES = {"vllm": ("0.0.0.0", 8000), "sglang": ("127.0.0.1", 30000)}
-"""Where servers listen by default (cli_args.py; server_args.py). TGI's depends on the image."""
+"""The hosts and ports of servers by default (cli_args.py; server_args.py). TGI has none."""
 _LISTENS_ELSEWHERE = {"uds", "headless", "data-parallel-multi-port-external-lb"}
 """Arguments with which vLLM listens on a socket, not at all, or on several ports."""
 _TRUE = ("1", "true", "yes", "y")
@@ -110,7 +110,7 @@ class Serving:
     """Layers by pipeline stage, if a variable sets them."""
     host: str | None = None
     port: int | None = None
-    """Where the container listens; None if not known."""
+    """The address on which the container listens; None if not known."""
     unknown: frozenset[str] = frozenset()
     """Fields whose values are not known, and "memory" if an argument may change what is counted."""
     paths: Mapping[str, str] = field(default_factory=dict[str, str])

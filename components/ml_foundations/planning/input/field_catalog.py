@@ -250,7 +250,11 @@ def notes(manifest: Manifest) -> list[Note]:
 
 def well_formed(manifests: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects whose fields have the types that the API server requires of them."""
-    return [item for item in manifests if not any(note.is_error for note in notes(item))]
+    return [item for item in manifests if not _is_malformed(item)]
+
+
+def _is_malformed(manifest: Manifest) -> bool:
+    return any(note.is_error for note in notes(manifest))
 
 
 @cached_per_kinds
