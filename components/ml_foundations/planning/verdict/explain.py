@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ml_foundations.kinds.counts import lowered
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import items, name_of, section
+from ml_foundations.kubernetes.objects import items, name_of, section, texts
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.words import alternatives, as_remedy, listed, names, number, verb
 from ml_foundations.planning.model import decisions
@@ -81,8 +81,8 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
     lower = "make the claims smaller or fewer" if is_of_claims else "ask for less"
     raised = f"Raise {resource} of ResourceQuota {quota} to {amounts.enough}"
     scopes = items(section(reason.quota, "spec", "scopeSelector"), "matchExpressions")
-    excepted = [scope["values"] for scope in scopes if scope.get("operator") == "NotIn"]
-    if excepted and reason.hard == 0 and not is_of_claims:
+    excepted = [texts(scope, "values") for scope in scopes if scope.get("operator") == "NotIn"]
+    if any(excepted) and reason.hard == 0 and not is_of_claims:
         # It is to allow nothing: quotas of their own count the pods of these classes.
         of_gpu = "priority_class of our workloads, by their GPU"
         raised = f"Set priorityClassName to {alternatives(excepted[0])} ({of_gpu})"
