@@ -62,7 +62,7 @@ def test_gpus_of_a_team_by_model_need_a_priority_class() -> None:
     ("on", "fault"),
     [
         ("cpu", 'the nearest, "cpu", does not take it: it needs 1 nvidia.com/gpu'),
-        ("far", "its cluster has the node pools l4 and cpu, and not far"),
+        ("far", "the node pools are l4 and cpu, not far"),
     ],
 )
 def test_the_pool_that_a_workload_selects_is_the_nearest(on: str, fault: str) -> None:

@@ -139,7 +139,7 @@ REFUSED = {
         maintenance_window=WINDOW,
         maintenance_exclusions={f"run-{index}": FREEZE for index in range(4)},
     ),
-    "a project by its name": refused("project", "pattern", project="My Project"),
+    "a project by its name": refused("project", "must be a project ID", project="My Project"),
     "unknown logs": refused(
         "logging[0]", "See docs/components/GkeCluster.md", logging=["EVERYTHING"]
     ),

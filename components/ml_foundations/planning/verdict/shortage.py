@@ -227,7 +227,8 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     if not values:
         return f"{nearest.node.name} has no {key}" if offered else f"no node has {key}"
     if key == labels.GKE_NODE_POOL and selected not in offered:
-        return f"its cluster has the node pools {names(values)}, and not {selected}"
+        are = verb(len(values), "pool is", "pools are")
+        return f"the node {are} {names(values)}, not {selected}"
     return f"nodes have {key} {' or '.join(values)}"
 
 
