@@ -81,8 +81,8 @@ def run_example(name: str, change: Changed | None, seen: list[Changed] | None = 
     """Run an example's program, with one argument changed."""
     plain = Component._checked
 
-    def checked(self: Any, title: str, own: str, *more: Any) -> Any:
-        spec, *rest = plain(self, title, own, *more)
+    def checked(self: Any, own: str, *more: Any) -> Any:
+        spec, *rest = plain(self, own, *more)
         kind = type(self).__name__
         if seen is not None:
             fields = [field for field in spec.model_fields_set if altered(spec, field) is not None]
