@@ -108,8 +108,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for key, value in self.outputs(spec, made).items():
             # An output of a child depends on that child alone, so that others cannot change it.
             is_of_child = isinstance(value, pulumi.Output)
-            name = f"{title}: {key}"
-            results[key] = value if is_of_child else published(value, made.values(), name)
+            if not is_of_child:
+                value = published(value, made.values(), f"{title}: {key}")
+            results[key] = value
         for key, value in results.items():
             setattr(self, key, value)
         self.register_outputs(results)

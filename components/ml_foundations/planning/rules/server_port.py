@@ -9,7 +9,6 @@ from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.models.reasons import Cause, Reason, warning
 from ml_foundations.models.serving import Serving
-from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.rules.stack import Stack
 
@@ -53,15 +52,13 @@ def _of_services(stack: Stack, namespace: str, pods: PodSet) -> Iterator[tuple[s
 
     Services without an address may be for the names of the pods alone.
     """
-    for service in stack.of_kind("Service"):
-        spec = section(service, "spec")
-        selector: Manifest = {"matchLabels": section(spec, "selector")}
-        is_for_names = spec.get("clusterIP") == "None" or not spec.get("selector")
-        if is_for_names or key_of(service)[0] != namespace:
-            continue
-        if selects(selector, pods.labels):
-            ports = items(spec, "ports")
-            yield (
-                f"Service {name_of(service)}",
-                [port.get("targetPort", port.get("port")) for port in ports],
-            )
+    for key, value in pods.labels.items():
+        for service in stack.services_by_label.get((namespace, key, str(value)), ()):
+            spec = section(service, "spec")
+            selector: Manifest = {"matchLabels": section(spec, "selector")}
+            if spec.get("clusterIP") != "None" and selects(selector, pods.labels):
+                ports = items(spec, "ports")
+                yield (
+                    f"Service {name_of(service)}",
+                    [port.get("targetPort", port.get("port")) for port in ports],
+                )

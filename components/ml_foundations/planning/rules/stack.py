@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
@@ -121,6 +122,16 @@ class Stack:
     def services(self) -> Mapping[tuple[str, str], Manifest]:
         """Shared: the Services by namespace and name."""
         return {key_of(service): service for service in self.of_kind("Service")}
+
+    @cached_property
+    def services_by_label(self) -> Mapping[tuple[str, str, str], Sequence[Manifest]]:
+        """Shared: the Services with a selector, by namespace and the first label they select."""
+        by_label: dict[tuple[str, str, str], list[Manifest]] = {}
+        for service in self.of_kind("Service"):
+            for key, value in islice(section(service, "spec", "selector").items(), 1):
+                place = (key_of(service)[0], key, str(value))
+                by_label.setdefault(place, []).append(service)
+        return by_label
 
     @cached_property
     def config_maps(self) -> Mapping[tuple[str, str], Manifest]:
