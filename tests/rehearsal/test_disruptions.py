@@ -2,20 +2,28 @@
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ml_foundations.component.spec import check
+from ml_foundations.kubernetes.labels import GKE_NODE_POOL, HOSTNAME
 from ml_foundations.rehearsal import disruption
 from ml_foundations.rehearsal.api import NODES, condition
-from ml_foundations.rehearsal.cloud.store import Pool
+from ml_foundations.rehearsal.cloud.autoscaler import Plan
+from ml_foundations.rehearsal.cloud.node_pools import NodePoolController
+from ml_foundations.rehearsal.cloud.nodes import new_node
+from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.disruption import disrupt
+from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import disruptions
@@ -24,9 +32,11 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from ml_foundations.tenancy import training_queue
 from ml_foundations.tenancy.training_queue import TrainingQueueSpec
 
+from tests.support.controlled import cluster_of
+from tests.support.event_log import event_log
 from tests.support.project import delete
 from tests.support.project_steps import FOR_LONG
-from tests.support.simulation import L4, ONE_L4, Cloud, Object, clean
+from tests.support.simulation import L4, ONE_L4, ZONES, Cloud, Object, clean
 from tests.support.waiting import until
 from tests.workloads import building
 
@@ -118,6 +128,21 @@ def test_a_stockout_keeps_the_nodes_that_run_and_replaces_none(cloud: Cloud) -> 
         cloud.store.put("stock", {})
 
 
+def test_a_node_that_goes_during_a_round_does_not_come_back_in_a_stockout(tmp_path: Path) -> None:
+    """Its round began with the node, which is gone when the pool is brought to its size."""
+    rehearsal = Rehearsal.at(tmp_path)
+    store = Store(rehearsal)
+    store.put("stock", {"l4": 0})
+    node = new_node(L4, ZONES[0], None) | {"status": {}}
+    seen = [defaultdict(list, l4=[node]), defaultdict[str, list[Object]](list)]
+    pools = {"l4": store.available(L4, existing=1)}
+    known = {"store": store, "pools": pools, "sizes": {"l4": 1}, "began": 0, "operator": None}
+    cluster = cluster_of(Mock(), rehearsal=rehearsal, daemon_sets=Mock(items=list), **known)
+    cluster.nodes_by_pool = Mock(side_effect=seen)
+    NodePoolController(cluster, lambda _: None, lambda _: Plan()).reconcile()
+    assert not cluster.api.create.called, "the stockout gives no node"
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [
@@ -141,6 +166,15 @@ def test_a_disruption_that_cannot_be_is_refused(
     cloud.store.save_pool(L4)
     with pytest.raises(RehearsalError, match=re.escape(error)):
         take_away(cloud, **given)
+
+
+def existing(nodes: set[str], events: list[Object]) -> list[set[str]]:
+    """The nodes that there were before the first event, and after any."""
+    states = [nodes]
+    for event in events:
+        node = uids([event["object"]])
+        states.append(states[-1] - node if event["type"] == "DELETED" else states[-1] | node)
+    return states
 
 
 def blue_green(**rollout: Any) -> dict[str, Any]:
@@ -168,16 +202,15 @@ def test_an_upgrade_replaces_nodes_as_the_pool_declares(
     settings, restarts, sizes = UPGRADES[case]
     resource = {"inputs": {"upgradeSettings": settings}}
     with running_gang(cloud, checkpoint_seconds=900, pool=replace(GANG_POOL, resource=resource)):
-        version = cloud.api.get(NODES)["metadata"]["resourceVersion"]
-        nodes = before = uids(cloud.nodes("spot"))
-        result = take_away(cloud, pool="spot", how="upgrade")
-        counts: set[int] = set()
-        for kind, node in cloud.node_events("spot", version):
-            nodes = nodes - uids([node]) if kind == "DELETED" else nodes | uids([node])
-            counts.add(len(nodes))
+        before = uids(cloud.nodes("spot"))
+        with event_log(cloud.api, NODES, labelSelector=f"{GKE_NODE_POOL}=spot") as events:
+            result = take_away(cloud, pool="spot", how="upgrade")
+            after = uids(cloud.nodes("spot"))
+            until(lambda: existing(before, events)[-1] == after)
         assert not result.not_as_before
-        assert nodes.isdisjoint(before)
-        assert len(nodes) == 3
+        assert after.isdisjoint(before)
+        counts = set(map(len, existing(before, events)))
+        assert len(after) == 3
         assert 1 <= result.restarts["JobSet default/train"] <= restarts
         # Of two nodes that go at once, one may be gone, and its successor there, before the other.
         are_two = case.startswith("two at once")
@@ -336,15 +369,18 @@ def test_a_preempted_node_restarts_its_gang_once(gang: Cloud) -> None:
     assert "less than USD 0.01. Each minute in which GKE has no new node costs USD 0.0" in lines
 
 
+def readiness(events: list[Object]) -> list[str]:
+    return [condition(event["object"], "Ready")["status"] for event in events]
+
+
 def test_kueue_replaces_a_failed_node_and_the_gang_restarts(queued_gang: Cloud) -> None:
     lost = running_of(queued_gang, GANG)[0]["spec"]["nodeName"]
-    version = queued_gang.api.get(NODES)["metadata"]["resourceVersion"]
-    result = take_away(queued_gang, node=lost, how="failure")
-    states: list[str] = []
-    for _, node in queued_gang.node_events("spot", version):
-        if node["metadata"]["name"] == lost:
-            states.append(condition(node, "Ready")["status"])
-    assert [state for state, _ in groupby(states)] == ["True", "Unknown"], "its kubelet is silent"
+    of_lost = f"{HOSTNAME}={lost}"
+    with event_log(queued_gang.api, NODES, labelSelector=of_lost) as events:
+        result = take_away(queued_gang, node=lost, how="failure")
+        until(lambda: "Unknown" in readiness(events))
+    changes = [state for state, _ in groupby(readiness(events))]
+    assert changes == ["True", "Unknown"], "its kubelet is silent"
     assert result.restarts == {"JobSet default/train": 1}
     assert (result.pods_ended, result.not_as_before) == (3, [])
     assert lost not in {pod["spec"]["nodeName"] for pod in running_of(queued_gang, GANG)}

@@ -15,15 +15,17 @@ def event_log(api: Api, path: str, **query: str) -> Iterator[list[Object]]:
     ended = threading.Event()
     version = api.get(path, **query)["metadata"]["resourceVersion"]
 
-    def collect() -> None:
-        # A replica that is stopped ends the watch.
+    def collect(since: str) -> None:
+        # A replica that is stopped ends the watch. A running one ends it after minutes.
         with suppress(ApiError, urllib3.exceptions.HTTPError):
-            for event in api.watch(path, **query, resourceVersion=version):
-                events.append(event)
-                if ended.is_set():
-                    return
+            while not ended.is_set():
+                for event in api.watch(path, **query, resourceVersion=since):
+                    events.append(event)
+                    since = event["object"]["metadata"]["resourceVersion"]
+                    if ended.is_set():
+                        return
 
-    threading.Thread(target=collect, daemon=True).start()
+    threading.Thread(target=collect, args=[version], daemon=True).start()
     try:
         yield events
     finally:

@@ -8,9 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from kubernetes import config
-from kubernetes.client import CoreV1Api
-from kubernetes.watch import Watch
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
@@ -63,14 +60,6 @@ class Cloud:
         return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")[
             "items"
         ]
-
-    def node_events(self, pool: str, version: str) -> list[tuple[str, Object]]:
-        """Types and nodes of all events since a version of the list, in order. A poll would miss what is short."""
-        core = CoreV1Api(config.new_client_from_config(str(self.rehearsal.kubeconfig)))
-        selector = f"cloud.google.com/gke-nodepool={pool}"
-        since: dict[str, Any] = {"resource_version": version, "label_selector": selector}
-        events = Watch().stream(core.list_node, timeout_seconds=1, **since)
-        return [(event["type"], event["raw_object"]) for event in events]
 
     def labels(self, pool: str) -> list[dict[str, str]]:
         return [node["metadata"]["labels"] for node in self.nodes(pool)]

@@ -195,6 +195,8 @@ class NodePoolController(Controller):
     ) -> None:
         """Create missing nodes in planned or else the smallest zones, and drain surplus ones."""
         current = [node for node in existing if is_current(node, pool)]
+        # A node may have gone since the round began: in a stockout, it does not come back.
+        size = min(size, self.cluster.store.available(pool, len(current)).max_nodes)
         outdated = [node for node in existing if not is_current(node, pool)]
         self._drain(node for node in outdated if disruption_of(node) != BLUE)
         kept_places = sum(disruption_of(node) == REPLACE for node in outdated)
