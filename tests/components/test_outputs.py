@@ -6,7 +6,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
-from ml_foundations.component.outputs import inputs_as_sent
+from ml_foundations.component.outputs import KnownOutput, inputs_as_sent
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 from tests.support.declaring import declared, inputs
@@ -99,3 +99,12 @@ def test_what_must_wait_is_unknown_and_can_still_be_awaited() -> None:
     declared(program)
     unknown = dict.fromkeys(["now", "later", "secret", "unknown"], UNKNOWN)
     assert found == {"data": unknown | {"plain": "p"}}
+
+
+def test_a_missing_key_of_an_item_names_the_component() -> None:
+    def program() -> None:
+        output = KnownOutput({"a": [{"b": 1}]}, [], "StorageClasses disks: classes")
+        next(iter(output["a"].apply(lambda items: items)))["c"]
+
+    with pytest.raises(pulumi.RunError, match='StorageClasses disks: classes: there is no key "c"'):
+        declared(program)

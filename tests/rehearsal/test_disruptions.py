@@ -137,10 +137,11 @@ def test_a_node_that_goes_during_a_round_does_not_come_back_in_a_stockout(tmp_pa
     seen = [defaultdict(list, l4=[node]), defaultdict[str, list[Object]](list)]
     pools = {"l4": store.available(L4, existing=1)}
     known = {"store": store, "pools": pools, "sizes": {"l4": 1}, "began": 0, "operator": None}
-    cluster = cluster_of(Mock(), rehearsal=rehearsal, daemon_sets=Mock(items=list), **known)
+    api = Mock()
+    cluster = cluster_of(api, rehearsal=rehearsal, daemon_sets=Mock(items=list), **known)
     cluster.nodes_by_pool = Mock(side_effect=seen)
     NodePoolController(cluster, lambda _: None, lambda _: Plan()).reconcile()
-    assert not cluster.api.create.called, "the stockout gives no node"
+    assert not api.create.called, "the stockout gives no node"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class KnownOutput(pulumi.Output[T_co]):
         result: Any = func(self.value)
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
             return super().apply(lambda _: cast("Any", result))
-        return KnownOutput(result, self.sources)
+        return KnownOutput(result, self.sources, self._title)
 
     @override
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class KnownOutput(pulumi.Output[T_co]):
     @override
     def __iter__(self) -> Iterator[Any]:
         items: Iterable[Any] = cast("Any", self.value)
-        return iter([KnownOutput(item, self.sources) for item in items])
+        return iter([KnownOutput(item, self.sources, self._title) for item in items])
 
     @override
     def __getitem__(self, key: Any) -> "KnownOutput[Any]":
@@ -86,7 +86,7 @@ class KnownOutput(pulumi.Output[T_co]):
             if not refused.note(error):
                 raise error
             return cast("KnownOutput[Any]", refused.MissingOutput())
-        return KnownOutput(cast("Any", value)[key], self.sources)
+        return KnownOutput(cast("Any", value)[key], self.sources, self._title)
 
     def keys(self) -> Iterable[str]:
         """Return the keys of a mapping."""
