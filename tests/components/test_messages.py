@@ -172,6 +172,14 @@ def test_the_value_is_shown_once() -> None:
     assert reason(text, "machine_type").count("'a2-nope'") == 1
 
 
+def test_an_empty_text_and_a_refused_key_have_their_place() -> None:
+    text = message("TrainingJob", image="")
+    assert reason(text, "image") == "must not be empty"
+    text = message("StorageClasses", disks={"A b": {}})
+    assert reason(text, "disks.A b").endswith("(got 'A b')")
+    assert "is ''; a name" in message("TrainingJob", mounts=[{"path": "/data", "bucket": ""}])
+
+
 def test_no_message_lists_more_than_five_names() -> None:
     known = {*spec_of("TrainingJob").model_fields}
     texts = [
@@ -376,7 +384,7 @@ def test_a_bucket_has_a_name_that_cloud_storage_allows(type_: Any) -> None:
     for bucket in ("my_bucket.example", "1-models", "a" * 63, "_"):
         assert adapter.validate_python(bucket) == bucket
     for bucket in ("gs://my-models", "My-models", "ab", "-models", "a" * 64):
-        with pytest.raises(ValidationError, match=f"is {bucket}; a name of a bucket has 3 to 63"):
+        with pytest.raises(ValidationError, match=f"is '{bucket}'; a name of a bucket has 3 to 63"):
             adapter.validate_python(bucket)
 
 

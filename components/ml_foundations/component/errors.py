@@ -136,6 +136,8 @@ def _reason(item: ArgumentError, model: type[BaseModel], page: str) -> str:
     allowed = re.findall("'(.*?)'", str(context.get("expected")))
     if item.type == "string_too_long":
         return f"has {len(value)} characters, and {context['max_length']} are allowed"
+    if item.type == "string_too_short" and not value:
+        return "must not be empty"
     if len(allowed) > _MOST_LISTED:
         return f"{shown(value)} {unknown(str(value), allowed, f'See {page}')}"
     if "secret_env" in item.location:  # what was given may be the secret itself
@@ -253,6 +255,8 @@ def _place(
     choices = [spec]
     is_key = False
     for part in location:
+        if part == "[key]":  # pydantic's mark of a key of a mapping, after the key
+            continue
         tagged = [model for model in choices if len(choices) > 1 and model.__name__ == part]
         if tagged:
             choices = tagged

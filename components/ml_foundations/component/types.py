@@ -136,7 +136,7 @@ def _bucket_name(value: str) -> str:
     pattern = r"_|[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]"
     if not re.fullmatch(pattern, value) or max(map(len, value.split("."))) > MAX_LABEL:
         characters = "3 to 63 lower case letters, digits, dashes, underscores and dots"
-        raise ValueError(f"is {value}; a name of a bucket has {characters}, and no gs://")
+        raise ValueError(f"is {value!r}; a name of a bucket has {characters}, and no gs://")
     return value
 
 
