@@ -23,6 +23,7 @@ from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, WEIGHTS
 from ml_foundations.storage.volume import DEFAULT_CLASS
+from ml_foundations.tenancy.quota import gpu_key
 from ml_foundations.workloads.model_cache import ModelCacheSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
@@ -316,9 +317,15 @@ def _gpu_errors(
 ) -> Iterator[tuple[str, str]]:
     if workload.gpu_claim is not None and settings.device_classes is None:
         yield f"{path}.gpuClaim", "claims GPUs, but there is no deviceClasses; add the section"
-    models = ", ".join(team.quota.gpus_by_model)
-    if models and workload.gpus and workload.gpu is None and workload.gpu_claim is None:
+    counted = team.quota.gpus_by_model
+    if not counted or not workload.gpus or workload.gpu_claim is not None:
+        return
+    models = ", ".join(counted)
+    if workload.gpu is None:
         yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
+    elif isinstance(workload.gpu, str) and (model := gpu_key(workload.gpu)) not in counted:
+        fix = f"Add it to quota.gpusByModel of the team, which has {models}"
+        yield f"{path}.gpu", f"is {model}, of which the team has none. {fix}"
 
 
 def _fabric_errors(
