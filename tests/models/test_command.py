@@ -71,7 +71,7 @@ def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Llama-4-Scout-17B-16E-Instruct", "The weights of Llama-4-Scout-17B-16E-Instruct are not"),
+        ("DeepSeek-V4-Flash", "The weights of DeepSeek-V4-Flash are not known."),
         ("DeepSeek-V3.2", "The KV cache of DeepSeek-V3.2 is not known."),
         ("Mistral-Large-Instruct-2411", "The longest length of the model is not known. Set --con"),
     ],
@@ -138,7 +138,7 @@ def test_the_command_reads_the_stack_of_a_project() -> None:
 def test_a_model_that_is_not_known() -> None:
     done = subprocess.run([COMMAND, "model", "Qwen/Qwen3-9B"], capture_output=True, check=False)
     assert done.returncode == 2
-    assert b"Did you mean Qwen/Qwen3-4B" in done.stderr
+    assert b"Did you mean Qwen/Qwen3.5-9B" in done.stderr
 
 
 def test_a_folder_that_cannot_be_read_is_not_misspelled(

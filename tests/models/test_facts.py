@@ -10,6 +10,7 @@ import pytest
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.models.facts import MODELS, ModelFacts, catalog_model
+from ml_foundations.models.reasons import GIB
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -34,7 +35,7 @@ def folder(path: Path, index: Any = None, **changes: Any) -> Path:
 
 
 def test_every_model_of_the_catalog_is_complete_enough() -> None:
-    assert len({facts.model for facts in MODELS.values()}) == 90
+    assert len({facts.model for facts in MODELS.values()}) == 144
     for name, facts in MODELS.items():
         assert facts.architecture, name
         assert facts.attention in ("full", "sliding", "mla", "hybrid", "none", "other"), name
@@ -51,6 +52,17 @@ def test_every_model_of_the_catalog_is_complete_enough() -> None:
     for row in rows("models.csv"):
         assert row["source"], row
         assert date.fromisoformat(row["source_date"]).year >= 2026, row
+
+
+def test_the_parameters_agree_with_the_published_files() -> None:
+    """The files also have layers for speculation, which a server does not load by itself."""
+    sizes = {
+        row["model"]: int(row["params"]) * 2 / GIB / float(row["published_gib"])
+        for row in rows("models.csv")
+        if row["params"] and row["published_gib"] and not row["quantization"]
+    }
+    assert len(sizes) >= 20
+    assert {model: size for model, size in sizes.items() if not 0.97 < size < 1.001} == {}
 
 
 def test_a_folder_is_read_as_the_catalog_describes_the_model(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ DERIVED = {
 NOT_DECIDABLE = {
     "M01": "another process holds the GPU's memory",
     "M33": "microsoft/phi-2 is not in the catalog",
-    "M84": "the Mamba cache of an old engine, and the model is not in the catalog",
+    "M84": "the Mamba cache of an old engine, and the GPU is not in the catalog",
     "M85": "the GPU is not in the catalog",
     "M86": "the model is not named",
     "M87": "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 is not in the catalog",
@@ -57,7 +57,6 @@ NOT_DECIDABLE = {
     "M93": "the model is not in the catalog",
     "M94": "the model is not in the catalog",
     "M95": "the model is not in the catalog",
-    "M96": "the model is not in the catalog",
     "M98": "a bug of a version between releases",
 }
 WARNED = {

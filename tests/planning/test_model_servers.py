@@ -166,7 +166,7 @@ def test_a_model_that_is_misspelled() -> None:
     llm["spec"]["template"]["metadata"]["annotations"] = {"ml-foundations/model": "Qwen/Qwen3-9B"}
     (finding,) = [item for item in judged(llm, L4).findings if item.rule in RULES]
     assert finding.message == "Qwen/Qwen3-9B is neither in the catalog nor a folder"
-    assert finding.remedy.startswith("Did you mean Qwen/Qwen3-")
+    assert finding.remedy.startswith("Did you mean Qwen/Qwen3.5-9B")
 
 
 def test_a_model_that_is_not_known_hides_no_other_fault() -> None:
