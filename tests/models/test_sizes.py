@@ -204,6 +204,40 @@ def test_blocks_of_experts(release: str, capability: Any, args: str, severity: A
     assert REFUSED not in severities.values() or "$" in args
 
 
+@pytest.mark.parametrize(
+    ("capability", "args", "severity"),
+    [
+        ((9, 0), "--tp=8", REFUSED),
+        ((9, 0), "--tp=4", None),
+        ((9, 0), "--tp=4 --dp=2", None),  # replicas have whole experts
+        ((9, 0), "--tp=8 --ep-size=8", None),
+        ((9, 0), "--tp=8 --ep-size=$(SIZE)", None),
+        ((9, 0), "--tp=8 --moe-a2a-backend=deepep", None),
+        ((9, 0), "--tp=8 --dp=8 --enable-dp-attention", None),
+        ((10, 0), "--tp=8", WARNING),  # its kernel pads 192 columns to 256
+        (None, "--tp=8", WARNING),
+    ],
+)
+def test_blocks_of_sglang(capability: Any, args: str, severity: Any) -> None:
+    """Public guides serve MiniMax M2 on 4 GPUs, or on 8 with expert parallelism."""
+    model = "MiniMaxAI/MiniMax-M2.5"
+    command = ["python3", "-m", "sglang.launch_server", "--model-path", model, *args.split()]
+    serving = read_container({"image": "lmsysorg/sglang:v0.5.4", "command": command})
+    assert isinstance(serving, Serving)
+    reasons = check_sizes(serving, MODELS[model], gpus=8, capability=capability)
+    severities = {reason.cause: reason.severity for reason in reasons}
+    severities.pop(Cause.IDLE_GPUS, None)
+    assert severities == ({} if severity is None else {Cause.FP8_BLOCK: severity})
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0)])
+def test_dense_layers_of_sglang_are_in_whole_blocks(capability: Any) -> None:
+    facts = replace(MODELS["Qwen/Qwen3-14B"], quantization="fp8-block", intermediate=17408 - 64)
+    serving = Serving(engine="sglang", release=(0, 5, 4), tensor=8)
+    (reason,) = check_sizes(serving, facts, gpus=8, capability=capability)
+    assert (reason.cause, reason.severity) == (Cause.FP8_BLOCK, REFUSED)
+
+
 def test_dense_layers_are_in_whole_blocks() -> None:
     facts = replace(MODELS["Qwen/Qwen3-14B"], quantization="fp8-block", intermediate=17408 - 64)
     serving = Serving(engine="vllm", release=(0, 33, 0), tensor=8, data=2)

@@ -77,6 +77,7 @@ class Serving:
     has_literal_rank: bool = False
     """Whether the rank of the node is a number: the other nodes have separate objects."""
     expert_parallel: bool = False
+    """Whether GPUs may have whole experts: an argument about it is set."""
     executor: str | None = None
     utilization: Fraction | None = None
     """The share of a GPU's memory that the server may use."""

@@ -20,6 +20,8 @@ _FP8_BLOCK = 128
 _LEAST_FP8_BLOCK = 32
 _REFINES_BLOCKS = (0, 29, 0)
 _FP8_SINCE = (8, 9)
+_PADS_SINCE = (10, 0)
+"""SGLang may choose a kernel of Blackwell that pads the columns of experts."""
 _NAMES_RAY = (0, 12, 0)
 """Since then, vLLM does not start Ray for GPUs of other nodes by itself (config/parallel.py)."""
 _MOST_UTILIZATION = Fraction(98, 100)
@@ -69,8 +71,10 @@ def check_sizes(
             )
         elif serving.engine == "vllm":
             reasons += _of_model(serving, facts, capability)
-        elif serving.engine == "sglang" and facts.architecture in KNOWN_ARCHITECTURES:
-            reasons += _kv_heads(serving, facts)  # srt/models: llama.py, qwen3.py and others
+        elif serving.engine == "sglang":
+            if facts.architecture in KNOWN_ARCHITECTURES:
+                reasons += _kv_heads(serving, facts)  # srt/models: llama.py, qwen3.py and others
+            reasons += _blocks(serving, facts, capability)
     return reasons
 
 
@@ -208,18 +212,28 @@ def _blocks(
     Without expert parallelism, all replicas divide the experts (vllm, fused_moe/config.py). Since
     0.29, scales of experts are refined as they are loaded, if a kernel of FP8 can read them
     (fused_moe/oracle/fp8.py, refine_fp8_moe_block_shape): that of Marlin, for older GPUs, cannot.
+    In SGLang, replicas divide nothing (sglang 0.5.4 and 0.5.23, layers/quantization/fp8.py and
+    layers/moe/fused_moe_triton/layer.py).
     """
     inner = facts.expert_intermediate if facts.experts else facts.intermediate
+    is_vllm = serving.engine == "vllm"
     parts = serving.tensor
     if facts.experts:
-        parts *= serving.data * serving.prefill_context
+        parts *= serving.data * serving.prefill_context if is_vllm else 1
         parts = 1 if serving.expert_parallel else parts
     is_whole = not inner or inner % (parts * _FP8_BLOCK) == 0
-    if facts.quantization != "fp8-block" or not inner or is_whole or "data" in serving.unknown:
+    is_unknown = bool(serving.unknown & {"data", "expert_parallel"})
+    if facts.quantization != "fp8-block" or not inner or is_whole or is_unknown:
         return
     path = serving.paths.get("tensor", serving.paths.get("data", ""))
+    is_even = bool(facts.experts) and inner % parts == 0
+    if not is_vllm:
+        may_pad = is_even and (capability is None or capability >= _PADS_SINCE)
+        reason = warning if may_pad else refused
+        yield reason(Cause.FP8_BLOCK, inner, parts, path, model=facts.name)
+        return
     block = gcd(_FP8_BLOCK, inner // parts, facts.hidden or 1)
-    is_refined = bool(facts.experts) and inner % parts == 0 and block >= _LEAST_FP8_BLOCK
+    is_refined = is_even and block >= _LEAST_FP8_BLOCK
     is_newer = serving.release is None or serving.release >= _REFINES_BLOCKS
     is_able = capability is None or capability >= _FP8_SINCE
     is_known = None not in (serving.release, capability)
