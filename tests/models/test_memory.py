@@ -56,6 +56,18 @@ def test_drivers_report_different_totals(gpu: str, reported: str) -> None:
     assert Fraction(reported) <= memory.high * (1 + REFUSAL_MARGIN)
 
 
+def test_images_are_not_smaller_on_a_small_gpu() -> None:
+    facts = MODELS["Qwen/Qwen3-VL-4B-Instruct"]
+    assert facts.params and facts.least_params
+    serving = Serving(engine="vllm", release=(0, 24, 0), max_length=8192)
+    l4 = GpuMemory.of(accelerator("L4"))
+    images = check_memory(serving, facts, l4).cache
+    text = check_memory(serving, replace(facts, params=facts.least_params), l4).cache
+    assert images and text
+    tower = (facts.params - facts.least_params) * 2 * Fraction("1.08")
+    assert text.low - images.low == tower + Fraction("1.05") * GIB
+
+
 def test_without_memory_for_a_cache_no_length_is_suggested() -> None:
     words = {"length": 4096, "model": "m"}
     assert refused(Cause.REQUEST, 2**30, 0, **words).sentences()[1] == ""

@@ -49,6 +49,8 @@ _DEFAULT_LENGTH_IS_LOWER = (
 """Architectures whose default length may be below the one of their configuration."""
 _H100_TOKENS = 8192
 """The tokens of a batch at which activation was measured."""
+_IMAGES = Fraction("2.1")
+"""The GiB of activation of Mistral 3: on a smaller GPU, images are not smaller."""
 _SAMPLER = Fraction(95, 100)
 """The utilization at which vLLM 0.19 had no memory for the sampler of gpt-oss. Models with graphs
 of fewer sequences started."""
@@ -155,16 +157,18 @@ def _default_batch(serving: Serving, facts: ModelFacts, gpu: GpuMemory) -> Reaso
     return beyond if sequences > tokens else None
 
 
-def _overhead(serving: Serving, gpu: GpuMemory) -> Fraction:
+def _overhead(serving: Serving, gpu: GpuMemory, facts: ModelFacts) -> Fraction:
     """Return the bytes that activation, NCCL and CUDA graphs typically need at most."""
     tokens, sequences = _batch(serving, gpu)
     scale = max(Fraction(1, 4), Fraction(max(tokens, 8 * sequences), _H100_TOKENS))
     release = serving.release or (0, 0, 0)
-    activation = Fraction("4.2") if release >= (0, 17, 0) else Fraction(8)
+    activation = scale * (Fraction("4.2") if release >= (0, 17, 0) else 8)
+    if facts.params != facts.least_params:
+        activation = max(activation, _IMAGES)
     beyond_torch = Fraction("2.3") if serving.tensor > 1 else Fraction("0.6")
     is_in_budget = serving.release is None or release >= (0, 20, 0)
     graphs = Fraction(2) if is_in_budget and not serving.eager else Fraction(0)
-    return (activation * scale + beyond_torch + graphs) * GIB
+    return (activation + beyond_torch + graphs) * GIB
 
 
 def _most_of_sglang(serving: Serving, gpu: GpuMemory) -> Fraction:
@@ -291,7 +295,7 @@ def _cache_figures(check: _Check) -> dict[str, Any]:
     most = (check.budget.high or Fraction(0)) - heaviest.low
     if heaviest.high is None:
         return figures
-    least = check.budget.low - heaviest.high - _overhead(serving, check.gpu)
+    least = check.budget.low - heaviest.high - _overhead(serving, check.gpu, facts)
     if serving.kv_bytes:
         least = most = Fraction(serving.kv_bytes)
     figures["cache"] = Bounds(max(Fraction(0), least), max(Fraction(0), most))
@@ -365,7 +369,7 @@ def _of_vllm(check: _Check, need: Bounds | None) -> Iterator[Reason]:
         yield undetermined(cause, facts.name)
         return
     most_cache = (need.high or Fraction(0)) if need else Fraction(0)
-    full = most_held + most_cache * max(shares) + _overhead(serving, check.gpu)
+    full = most_held + most_cache * max(shares) + _overhead(serving, check.gpu, facts)
     if check.gpu.low is not None and is_certain and not is_sized and full > check.budget.low:
         path = serving.paths.get("max_length", "")
         yield warning(Cause.NEAR_LIMIT, full, check.budget.low, path, **check.words)
