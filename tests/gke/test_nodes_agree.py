@@ -64,3 +64,13 @@ def test_they_agree(changes: Any, operator: Operator | None) -> None:
         assert planned.allocatable.get(resource, 0) == milli(free.get(resource, 0))
     for resource, most in (("cpu", "1"), ("memory", "2Gi")):
         assert 0 <= milli(free[resource]) - planned.allocatable[resource] <= milli(most)
+
+
+def test_a_zone_that_is_named_twice_counts_once() -> None:
+    changes: Any = {"zones": ["us-central1-a", "us-central1-a", "us-central1-b"]}
+    given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
+    per_zone = {"name": "p", "autoscaling": {"minNodeCount": 0, "maxNodeCount": 3}}
+    pool = node_pool({**given, **per_zone}, GcpLocation("project"), CLUSTER)
+    planned = from_node_pool({**given, **per_zone}, CLUSTER)
+    assert (planned.count, planned.zones) == (6, ("us-central1-a", "us-central1-b"))
+    assert (pool.max_nodes, tuple(pool.zones)) == (planned.count, planned.zones)

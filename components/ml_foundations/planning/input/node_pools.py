@@ -152,7 +152,8 @@ class _Pool:
         is_zone = isinstance(location, str) and location.count("-") == 2
         for holder in (self._inputs, self._cluster):
             if declared := texts(holder, "nodeLocations"):
-                return tuple(declared)
+                # The provider has a set of zones: a zone that is named twice counts once.
+                return tuple(dict.fromkeys(declared))
         if not location or is_zone:
             # The description of a pool that exists may leave its location out.
             return (location,)

@@ -36,7 +36,8 @@ def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
     zones: list[str] | None = inputs.get("nodeLocations")
     if not zones and not is_zone(place):
         zones = cluster.get("nodeLocations")
-    zones = list(zones or locations.default_zones(place))
+    # The provider has a set of zones: a zone that is named twice counts once.
+    zones = [*dict.fromkeys(zones or locations.default_zones(place))]
     locations.check_zones(zones, place)
     node_labels = config.get("labels") or {}
     machine = _machine(config.get("machineType") or "e2-medium", node_labels)
