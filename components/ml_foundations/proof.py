@@ -22,6 +22,7 @@ from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
 from ml_foundations.planning.input.clusters import PROVIDER, TIES, Declared, clusters_of
 from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
+from ml_foundations.planning.input.repeated import OVERWRITING
 from ml_foundations.planning.rules.added import checked
 from ml_foundations.planning.rules.built_in import IF_ASKED
 from ml_foundations.planning.rules.findings import Finding, Severity, reason_of, unmatched
@@ -219,11 +220,14 @@ class Proof:
         return [] if clusters_of(resources) is None else resources
 
     def _providers(self) -> list[Declared]:
-        providers: list[Declared] = []
+        config = pulumi.Config("kubernetes")
+        default: Resource = PROVIDER, {field: config.get(field) for field in OVERWRITING}
+        providers = [Declared(default, "", "")]
         for args in self._declared:
             if args.type_ == PROVIDER:
-                access = {field: args.props.get(field) for field in TIES[PROVIDER]}
-                inputs = map_leaves(resolve_known(access, secrets=True), as_plain)
+                given = {field: args.props.get(field) for field in TIES[PROVIDER]}
+                given |= {field: args.props.get(OVERWRITING[field]) for field in OVERWRITING}
+                inputs = map_leaves(resolve_known(given, secrets=True), as_plain)
                 providers.append(self._in_cluster(args, (PROVIDER, inputs), ""))
         return providers
 

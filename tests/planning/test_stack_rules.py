@@ -15,6 +15,7 @@ import pytest
 from ml_foundations import Proof
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.__main__ import main
+from ml_foundations.planning.input.clusters import Declared
 from ml_foundations.planning.rules import Finding, Rule, Severity, Stack, added, error, rule
 from ml_foundations.planning.rules.built_in import (
     IF_ASKED,
@@ -25,6 +26,7 @@ from ml_foundations.planning.rules.built_in import (
     descriptions,
 )
 from ml_foundations.planning.rules.rule import Description
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
 from tests.factories import namespace
@@ -40,7 +42,11 @@ SEVERITIES = [Severity.INFO, Severity.WARNING, Severity.ERROR]
 @pytest.mark.parametrize("described", descriptions(), ids=lambda described: described.name)
 def test_the_example_of_a_rule_breaks_it(described: Description) -> None:
     resources, kept = example_program(described.example)
-    verdicts = judge_program(resources, kept=kept, rules=IF_ASKED)
+    declared = [
+        Declared(resource, f"r{index}", f"r{index}", is_kept=resource in kept)
+        for index, resource in enumerate(resources)
+    ]
+    verdicts = judge_clusters(declared, rules=IF_ASKED)
     found = of_rule(verdicts, described.name)
     assert found
     assert max(SEVERITIES.index(item.severity) for item in found) <= SEVERITIES.index(

@@ -41,7 +41,9 @@ NO_LIST = (UnknownFact("list of node pools", Cause.NO_POOL_LIST),)
 """What is not known of a cluster whose pools the program does not list."""
 NAMED = (NODE_POOL, BUCKET)
 """The types with a name that others use, which Pulumi generates if a program sets none."""
-_JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, BUCKET, *ADDRESSES)
+UNIQUE = (CLUSTER, NODE_POOL, NETWORK, SUBNETWORK, BUCKET, *ADDRESSES)
+"""The types whose names differ in one place of a project."""
+_JUDGED = (*UNIQUE, CONNECTION, NAT)
 
 
 def is_judged(type_: str) -> bool:

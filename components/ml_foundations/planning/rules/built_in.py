@@ -20,6 +20,7 @@ from ml_foundations.planning.rules import (
     node_networks,
     objects,
     pools,
+    repeated,
     targets,
     values,
     webhooks,
@@ -60,6 +61,7 @@ OF_THE_STACK: tuple[Rule, ...] = (
     controllers.flat_buckets,
     field_versions.later_fields,
     objects.placeholders,
+    repeated.declared_twice,
     namespaces.lost_claims,
 )
 IF_ASKED: tuple[Rule, ...] = (objects.image_digests,)

@@ -13,6 +13,7 @@ from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.repeated import Repeated
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.declared import key_of, of_type
 from ml_foundations.planning.model.nodes import NodeClass
@@ -63,6 +64,8 @@ class Stack:
     """The workloads of the objects, each judged."""
     kept: Sequence[Manifest] = ()
     """The Kubernetes objects that Pulumi does not delete with the stack."""
+    repeated: Sequence[Repeated] = ()
+    """Shared: the resources that make what an earlier resource makes."""
     stored: Sequence[Stored] = ()
     """Shared: the volumes that are created for claims."""
     is_rehearsed: bool = False

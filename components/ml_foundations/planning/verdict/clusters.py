@@ -9,6 +9,7 @@ from typing import TypeVar
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.planning.input.clusters import Declared, clusters_of
 from ml_foundations.planning.input.program import Resource, is_judged, nodes_of
+from ml_foundations.planning.input.repeated import repeated
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.rules.rule import Rule
@@ -43,6 +44,7 @@ def judge_clusters(
     of_none = list(map(_resource_of, shared))
     resources = {title: list(map(_resource_of, part)) for title, part in parts.items()}
     unmade = [title for title, of_cluster in resources.items() if not of_type(of_cluster, CLUSTER)]
+    repeats = dict(repeated(declared))
     judged: list[Verdicts] = []
     for title, of_cluster in resources.items():
         pools = existing if len(parts) == 1 or unmade == [title] else ()
@@ -51,6 +53,7 @@ def judge_clusters(
             of_cluster,
             pools,
             kept,
+            repeated=[repeats[item.key] for item in parts[title] if item.key in repeats],
             rehearsed=rehearsed,
             accepted=accepted,
             shared=of_none,

@@ -10,6 +10,7 @@ from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.field_catalog import well_formed
 from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.repeated import Repeated
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets, written_fields
 from ml_foundations.planning.model.decisions import together
@@ -41,6 +42,7 @@ def judge_program(
     existing: Sequence[Resource] = (),
     kept: Iterable[Resource] = (),
     *,
+    repeated: Sequence[Repeated] = (),
     rehearsed: bool = False,
     accepted: Collection[str] = (),
     shared: Sequence[Resource] = (),
@@ -56,6 +58,7 @@ def judge_program(
         existing: Node pools of a cluster that exists already; all that have GPUs must be among
             them.
         kept: The resources that Pulumi does not delete with the stack (``retain_on_delete``).
+        repeated: The resources that make what an earlier resource makes.
         rehearsed: Whether the program may have placeholders: nothing of it goes to Google Cloud.
         accepted: The rules whose errors the user accepts, or ``RULE/NAME`` for one object.
         shared: More resources, of no cluster, whose cost and quotas are not counted.
@@ -66,7 +69,14 @@ def judge_program(
     nodes = program.nodes_of(declared, existing)
     objects = program.objects_of(declared)
     verdicts, stack = _judged(
-        objects, declared, nodes, kept=kept, rehearsed=rehearsed, accepted=accepted, rules=rules
+        objects,
+        declared,
+        nodes,
+        kept,
+        repeated,
+        rehearsed=rehearsed,
+        accepted=accepted,
+        rules=rules,
     )
     region = verdicts.cost.region
     platform = tuple(platform_cost(of_cluster, nodes, region))
@@ -83,6 +93,7 @@ def _judged(
     resources: Sequence[Resource],
     nodes: Sequence[NodeClass],
     kept: Iterable[Resource] = (),
+    repeated: Sequence[Repeated] = (),
     *,
     rehearsed: bool = False,
     accepted: Collection[str],
@@ -105,6 +116,7 @@ def _judged(
         nodes=nodes,
         workloads=tuple(workloads),
         kept=[inputs for _, inputs in kept if "kind" in inputs],
+        repeated=repeated,
         stored=verdicts.stored,
         is_rehearsed=rehearsed,
     )
