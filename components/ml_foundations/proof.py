@@ -206,11 +206,19 @@ class Proof:
             or any(map(_is_open, self._declared))
         ):
             return []
+        names: dict[int, str] = {}
+        for args in self._declared:
+            name = args.props.get("name")
+            output = vars(args.resource).get("name")
+            # The name of a resource is the one that the program sets.
+            if is_judged(args.type_) and isinstance(name, str) and output is not None:
+                names[id(output)] = name
         resources: list[Declared] = []
         try:
             for args in self._declared:
                 if is_judged(args.type_):
-                    inputs = inputs_as_sent(type(args.resource), args.props)
+                    props = map_leaves(args.props, lambda leaf: names.get(id(leaf), leaf))
+                    inputs = inputs_as_sent(type(args.resource), props)
                     provider = args.resource.get_provider(args.type_) or ""
                     resource = named((args.type_, inputs), args.name)
                     resources.append(self._in_cluster(args, resource, provider))

@@ -69,6 +69,40 @@ def test_the_pool_that_a_workload_selects_is_the_nearest(on: str, fault: str) ->
     assert fault in refused_on({}, on)
 
 
+def overlapping(*, raw: bool) -> None:
+    """A cluster, and a pool whose second network has an address of the cluster's nodes."""
+    region: Any = {"location": "us-central1"}
+    with Proof():
+        if not raw:
+            cluster = GkeCluster("ml", project="some-project", multi_networking=True, **region)
+            pool: Any = {"machine_type": "a3-megagpu-8g", "max_nodes": 1}
+            networks: Any = {"gpu_network": "multi-network", "gpu_network_cidr": "10.0.0.0/16"}
+            zones: Any = {"zones": ["us-central1-a"]}
+            GpuNodePool("gpus", cluster=cluster, **pool, **networks, **zones)
+            return
+        pods: Any = {"cluster_secondary_range_name": "pods"}
+        made = gcp.container.Cluster("c", name="ml", ip_allocation_policy=pods, **region)
+        ranges: Any = [{"range_name": "pods", "ip_cidr_range": "10.16.0.0/14"}]
+        for name, block, more in (("ml", "10.0.0.0/20", ranges), ("gpus", "10.0.8.0/24", None)):
+            network = gcp.compute.Network(name, name=name)
+            subnetwork = gcp.compute.Subnetwork(
+                name,
+                name=name,
+                network=network.id,
+                ip_cidr_range=block,
+                secondary_ip_ranges=more,
+            )
+            names: Any = {"network": network.name, "subnetwork": subnetwork.name}
+        config: Any = {"additional_node_network_configs": [names]}
+        gcp.container.NodePool("p", name="gpus", cluster=made.name, network_config=config, **region)
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["resources", "components"])
+def test_names_of_networks_are_known_before_the_registration(raw: bool) -> None:
+    with pytest.raises(pulumi.RunError, match=r"NodePool gpus: 10\.\S* overlaps with 10\."):
+        declared(lambda: overlapping(raw=raw))
+
+
 PROGRAM = '''
 from decimal import Decimal
 
@@ -457,7 +491,7 @@ def test_a_refused_training_does_not_lack_the_networks_of_its_pool(
             )
 
     pulumi.runtime.set_all_config({"gcp:project": "some-project"})
-    with pytest.raises(pulumi.RunError, match=r"together they need 32 nvidia.com/gpu"):
+    with pytest.raises(pulumi.RunError, match=r"room for 2 of the 4 pods that must run"):
         declared(program)
     assert not [text for text in warnings if "interfaces need nodes" in text]
 

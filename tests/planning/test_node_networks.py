@@ -10,6 +10,7 @@ from ml_foundations.planning.input.program import (
     NODE_POOL,
     SUBNETWORK,
     Resource,
+    named,
 )
 from ml_foundations.planning.verdict.program import judge_program
 
@@ -18,11 +19,11 @@ PODS: Any = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
 PRIVATE: Any = {"privateClusterConfig": {"enablePrivateNodes": True}}
 
 
-def cluster(name: str = "c", **more: Any) -> Resource:
+def cluster(name: str | None = "c", **more: Any) -> Resource:
     return CLUSTER, {"name": name, "location": "us-central1"} | MULTI | PODS | more
 
 
-def pool(name: str, *subnetworks: str, cluster: str = "c") -> Resource:
+def pool(name: str, *subnetworks: str, cluster: Any = "c") -> Resource:
     networks = [{"network": f"vpc-{each}", "subnetwork": each} for each in subnetworks]
     return NODE_POOL, {
         **{"name": name, "cluster": cluster, "location": "us-central1", "nodeCount": 1},
@@ -66,6 +67,22 @@ def test_networks_of_one_cluster_have_different_addresses(
 ) -> None:
     wanted = [(f"NodePool {overlapping}", "error")] if overlapping else []
     assert told("network-ranges", cluster(), *resources) == wanted
+
+
+def test_names_that_pulumi_makes_are_those_of_the_networks() -> None:
+    """After the registration, a program shows the names that Pulumi made."""
+    made = named((SUBNETWORK, {"ipCidrRange": "10.0.15.0/24"}), "a", "a-1a2b3c4")
+    in_cluster = pool("one", "a-1a2b3c4", cluster="c-5d6e7f8")
+    wanted = [("NodePool one", "error")]
+    assert told("network-ranges", cluster(None), in_cluster, OF_CLUSTER, made) == wanted
+    unknown = pool("one", "a-1a2b3c4", cluster=UNKNOWN)
+    assert told("network-ranges", cluster(None), unknown, OF_CLUSTER, made) == wanted
+
+
+def test_pools_of_unknown_clusters_may_have_the_same_addresses() -> None:
+    ranges = [subnetwork("a", "192.168.0.0/20"), subnetwork("b", "192.168.0.0/20")]
+    pools = [pool("one", "a", cluster=UNKNOWN), pool("two", "b", cluster=UNKNOWN)]
+    assert not told("network-ranges", *pools, *ranges)
 
 
 def test_networks_of_two_clusters_may_have_the_same_addresses() -> None:

@@ -39,7 +39,7 @@ _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, 
 """The charts of our components: planning takes the requests of their pods off the nodes."""
 NO_LIST = (UnknownFact("list of node pools", Cause.NO_POOL_LIST),)
 """What is not known of a cluster whose pools the program does not list."""
-NAMED = (NODE_POOL, BUCKET)
+NAMED = (NODE_POOL, BUCKET, NETWORK, SUBNETWORK)
 """The types with a name that others use, which Pulumi generates if a program sets none."""
 UNIQUE = (CLUSTER, NODE_POOL, NETWORK, SUBNETWORK, BUCKET, *ADDRESSES)
 """The types whose names differ in one place of a project."""

@@ -66,19 +66,18 @@ def overlapping_networks(stack: Stack) -> Iterator[Finding]:
     subnetworks: dict[object, Manifest] = {}
     for subnetwork in stack.of_type(SUBNETWORK):
         subnetworks[as_key(subnetwork.get("name"))] = subnetwork
-    taken: dict[object, list[_Range]] = {}
-    if len(stack.clusters) == 1:
-        cluster = stack.clusters[0]
-        taken[as_key(cluster.get("name"))] = list(_of_cluster(cluster, subnetworks))
-    for pool in stack.node_pools:
-        earlier = taken.setdefault(as_key(pool.get("cluster")), [])
-        ranges: list[_Range] = []
-        for names in _networks(pool):
-            name = last_part(names.get("subnetwork"))
-            subnetwork = subnetworks.get(name, {})
-            ranges += _range(f"NodePool {pool.get('name')}", name, subnetwork)
-        yield from _first_overlap(ranges, earlier)
-        earlier += ranges
+    for pools in stack.pools_by_cluster.values():
+        earlier: list[_Range] = []
+        if len(stack.clusters) == 1:
+            earlier += _of_cluster(stack.clusters[0], subnetworks)
+        for pool in pools:
+            ranges: list[_Range] = []
+            for names in _networks(pool):
+                name = last_part(names.get("subnetwork"))
+                subnetwork = subnetworks.get(name, {})
+                ranges += _range(f"NodePool {pool.get('name')}", name, subnetwork)
+            yield from _first_overlap(ranges, earlier)
+            earlier += ranges
 
 
 @rule(

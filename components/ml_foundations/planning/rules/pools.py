@@ -8,7 +8,6 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, mappings, section
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input import program
-from ml_foundations.planning.input.networks import last_part
 from ml_foundations.planning.rules.findings import Finding, Severity, error, info, warning
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
@@ -200,12 +199,7 @@ def interfaces(stack: Stack) -> Iterator[Finding]:
     Source: GKE, "Allocate network resources by using GKE managed DRANET", as llm-d's skill
     create-gke-infra-llm-d quotes it.
     """
-    by_cluster: dict[str, list[Manifest]] = {}
-    for pool in stack.node_pools:
-        name = "" if len(stack.clusters) == 1 else pool.get("cluster")
-        if name is not UNKNOWN:
-            by_cluster.setdefault(last_part(name), []).append(pool)
-    for pools in by_cluster.values():
+    for pools in stack.pools_by_cluster.values():
         claiming = [pool for pool in pools if _claims_interfaces(pool)]
         naming = [pool for pool in pools if _names_interfaces(pool)]
         if claiming and naming:

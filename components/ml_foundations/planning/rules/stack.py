@@ -10,8 +10,9 @@ from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes.objects import Manifest, section
-from ml_foundations.kubernetes.trees import Unknown
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input import program
+from ml_foundations.planning.input.networks import last_part
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.repeated import Repeated
 from ml_foundations.planning.model.decisions import Verdict
@@ -85,6 +86,16 @@ class Stack:
     def node_pools(self) -> Sequence[Manifest]:
         """The inputs of the node pools that the program declares."""
         return self.of_type(program.NODE_POOL)
+
+    @cached_property
+    def pools_by_cluster(self) -> Mapping[str, Sequence[Manifest]]:
+        """Shared: the node pools by the name of their cluster, which is empty for the only one."""
+        by_cluster: dict[str, list[Manifest]] = {}
+        for pool in self.node_pools:
+            name = "" if len(self.clusters) == 1 else pool.get("cluster")
+            if name is not UNKNOWN:
+                by_cluster.setdefault(last_part(name), []).append(pool)
+        return by_cluster
 
     def of_type(self, type_: str) -> Sequence[Manifest]:
         """Return the inputs of the resources of one of Pulumi's types."""
