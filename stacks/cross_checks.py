@@ -325,7 +325,7 @@ def _gpu_errors(
         yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
     elif isinstance(workload.gpu, str) and (model := gpu_key(workload.gpu)) not in counted:
         fix = f"Add it to quota.gpusByModel of the team, which has {models}"
-        yield f"{path}.gpu", f"is {model}, of which the team has none. {fix}"
+        yield f"{path}.gpu", f"is {model}, and the team has none. {fix}"
 
 
 def _fabric_errors(

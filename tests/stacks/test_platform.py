@@ -368,7 +368,7 @@ def test_gpus_that_are_counted_by_model() -> None:
     settings.parse(changed(BY_MODEL))
     job = "teams.research.trainingJobs.finetune"
     fix = "Add it to quota.gpusByModel of the team, which has nvidia-tesla-a100"
-    assert f"finetune.gpu: is nvidia-l4, of which the team has none. {fix}" in errors(
+    assert f"finetune.gpu: is nvidia-l4, and the team has none. {fix}" in errors(
         changed(BY_MODEL, (f"{job}.gpu", "L4"), (f"{job}.gpus", 1))
     )
     more = refusal(changed(("teams.research.quota.gpusByModel", {"A100": 1})))
