@@ -14,7 +14,7 @@ from ml_foundations.planning.input.node_pools import RANDOM
 from ml_foundations.planning.input.program import BUCKET, CLUSTER, NODE_POOL
 from ml_foundations.planning.verdict.clusters import judge_clusters
 
-from tests.factories import CANNOT, Manifest, namespaced
+from tests.factories import CANNOT, Manifest, cluster_wide, namespaced
 from tests.support.declaring import declared
 from tests.support.findings import of_rule
 
@@ -124,6 +124,11 @@ def test_a_patch_changes_an_object_of_another_resource() -> None:
     made, patch = within("", config_map(), config_map())
     type_, inputs = patch.resource
     assert not told([made, replace(patch, resource=(f"{type_}Patch", inputs))])
+
+
+def test_what_is_in_a_repeated_namespace_is_not_told_again() -> None:
+    made = [cluster_wide("v1", "Namespace", "ml"), config_map(namespace="ml"), config_map()]
+    assert told(within("", *made, *made)) == ["Namespace ml", "ConfigMap team/a"]
 
 
 def test_a_third_resource_is_named_with_the_first() -> None:

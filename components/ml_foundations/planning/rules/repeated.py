@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.objects import name_of, section
+from ml_foundations.planning.model.declared import of_kind
 from ml_foundations.planning.rules.findings import Finding, Severity, error
 from ml_foundations.planning.rules.rule import rule
 from ml_foundations.planning.rules.stack import Stack
@@ -27,9 +28,16 @@ from ml_foundations.planning.rules.stack import Stack
     """,
 )
 def declared_twice(stack: Stack) -> Iterator[Finding]:
-    """Yield each resource whose creation fails, because another has made the same."""
+    """Yield each resource whose creation fails, because another has made the same.
+
+    What is in a namespace that is made twice follows from it.
+    """
+    objects = [inputs for (_, inputs), _, _ in stack.repeated if "kind" in inputs]
+    namespaces = set(map(name_of, of_kind(objects, "Namespace")))
     for (type_, inputs), first, second in stack.repeated:
         metadata = section(inputs, "metadata") or inputs
+        if metadata.get("namespace") in namespaces:
+            continue
         names = filter(None, (metadata.get("namespace"), metadata["name"]))
         about = f"{type_.rpartition(':')[2]} {'/'.join(names)}"
         message = (
