@@ -155,7 +155,9 @@ def test_a_provider_of_a_program_may_overwrite_objects(options: dict[str, Any]) 
     assert {"a", "b"} <= declared(namespaces(**options)).keys()
 
 
-def test_the_default_provider_of_a_program_may_overwrite_objects() -> None:
+def test_the_default_provider_of_a_program_may_overwrite_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def program() -> None:
         with Proof():
             for name in ("a", "b"):
@@ -168,6 +170,9 @@ def test_the_default_provider_of_a_program_may_overwrite_objects() -> None:
         assert {"a", "b"} <= declared(program).keys()
     finally:
         pulumi.runtime.set_all_config({})
+    monkeypatch.setenv("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "true")
+    assert {"a", "b"} <= declared(program).keys()
+    assert {"a", "b"} <= declared(namespaces()).keys()
 
 
 def test_components_whose_pools_have_one_name_are_refused() -> None:

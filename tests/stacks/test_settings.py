@@ -36,7 +36,7 @@ WRONG = {
         "proof.accept.quota-summ: is not known. Did you mean quota-sum",
     ),
     "no reason": refused(
-        "proof.accept", {"quota-sum": ""}, "proof.accept.quota-sum", "at least 1 character"
+        "proof.accept", {"quota-sum": ""}, "proof.accept.quota-sum", "must not be empty"
     ),
     "negative size": refused(
         "nodePools.l4.maxNodes", -1, "nodePools.l4.maxNodes", "greater than or equal to 1", "-1"

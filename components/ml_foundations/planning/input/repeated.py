@@ -15,6 +15,8 @@ OVERWRITING = {
 }
 """The inputs of Kubernetes providers that create no object, or may overwrite one, with their names
 in Python."""
+UPSERTS = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
+"""The variable that lets all Kubernetes providers overwrite objects if it is ``true``."""
 _PLACES = ("project", "location", "region", "cluster")
 """The inputs of Google's resources that tell resources of one name apart."""
 
