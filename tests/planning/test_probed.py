@@ -318,6 +318,11 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         [ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "0,2"}]}, **INDEXED)],
         FITS,
     ),
+    "no index": ([ROOMY, train(successPolicy={"rules": [{"succeededIndexes": ""}]}, **INDEXED)], FITS),
+    "more than no index": (
+        [ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "", "succeededCount": 1}]}, **INDEXED)],
+        CANNOT,
+    ),
     "an index that is not there": ([ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "3"}]}, **INDEXED)], CANNOT),
     "more indexes may fail than there are": ([ROOMY, train(maxFailedIndexes=4, backoffLimitPerIndex=1, **INDEXED)], CANNOT),
     "all indexes may fail": ([ROOMY, train(maxFailedIndexes=3, backoffLimitPerIndex=1, **INDEXED)], FITS),

@@ -549,7 +549,8 @@ def _of_job(job: Manifest, pods: Manifest) -> _Problems:
                 numbers += [first] if first == last else [first, last]
                 total += last - first + 1
             is_ascending = numbers == sorted({*numbers})
-            if not (_INDEXES.fullmatch(indexes) and is_ascending and numbers[-1] < most):
+            are_valid = _INDEXES.fullmatch(indexes) and is_ascending and numbers[-1] < most
+            if indexes and not are_valid:
                 problem = f"must be indexes in ascending order below {most}, because {cause}"
                 yield f"successPolicy.{path}.succeededIndexes", problem
             most = total
