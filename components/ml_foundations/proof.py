@@ -290,7 +290,8 @@ class Proof:
             if args:
                 declared = self._in_cluster(args, resource, provider)
             else:  # another process declares it
-                declared = Declared(resource, item, item.name, provider)
+                key = item.parent, item.type_, item.name
+                declared = Declared(resource, key, item.name, provider)
             resources.append(replace(declared, is_kept=item.is_kept))
         verdicts = self._judge(resources)
         self._report(verdicts)

@@ -343,6 +343,26 @@ class ByDeclarations(Proof):
         return await super()._judge_registered()
 
 
+class OfAnotherProcess(Proof):
+    """Learns from Pulumi of an object that this process does not declare, such as a chart's."""
+
+    async def _judge_registered(self) -> str:
+        inputs = {"apiVersion": "v1", "kind": "Pod", **POD}
+        opts = pulumi.ResourceOptions()
+        pod = pulumi.ResourceTransformArgs(True, "kubernetes:core/v1:Pod", "p", inputs, opts)
+        await self._collect(pod)
+        return await super()._judge_registered()
+
+
+def test_objects_that_another_process_declares_are_judged() -> None:
+    def program() -> None:
+        with OfAnotherProcess():
+            k8s.core.v1.ConfigMap("c")
+
+    with pytest.raises(pulumi.RunError, match="Pod default/p"):
+        declared(program)
+
+
 def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
     """The namespace refuses the pod; that it is the pod's is told by the name that came with it."""
     spec: Any = {
