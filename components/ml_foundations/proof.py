@@ -251,8 +251,10 @@ class Proof:
             if isinstance(value, pulumi.Output) and sources is not None:
                 of_value = self._sources(cast("pulumi.Output[Any]", value))
                 sources = None if of_value is None else sources | of_value
-        parent = args.opts.parent or ""
-        return Declared(resource, args.resource, args.name, provider, sources, parent)
+        opts = args.opts
+        is_created = opts.id is None and opts.import_ is None
+        places = provider, sources, opts.parent or ""
+        return Declared(resource, args.resource, args.name, *places, is_created=is_created)
 
     def _sources(self, output: pulumi.Output[Any]) -> set[pulumi.Resource] | None:
         """Return the resources that an Output comes from; None if they are not known yet."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
+import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 from ml_foundations import CpuNodePool, GkeCluster, Proof
@@ -62,6 +63,10 @@ TWICE = {
     "objects of a provider": [provider("p"), *within("p", config_map(), config_map())],
     "pools": [cluster("c"), pool("one"), pool("two")],
     "clusters": [cluster("one"), cluster("two")],
+    "buckets, if objects may be overwritten": [
+        Declared((PROVIDER, UPSERT), "", ""),
+        *(Declared((BUCKET, {"name": "b"}), key, key) for key in ("one", "two")),
+    ],
     "buckets": [Declared((BUCKET, {"name": "b"}), key, key) for key in ("one", "two")],
 }
 ONCE = {
@@ -74,7 +79,12 @@ ONCE = {
     "unknown metadata": within("", {**config_map(), "metadata": UNKNOWN}, config_map()),
     "names of Pulumi": within("", config_map(f"a{RANDOM}x"), config_map(f"a{RANDOM}x")),
     "generated names": within("", config_map(None, generateName="a"), config_map(None, generateName="a")),
-    "two providers": [*within("p", config_map()), *within("q", config_map())],
+    "two providers": [
+        *(provider("p"), *within("p", config_map())),
+        *(provider("q"), *within("q", config_map())),
+    ],
+    "a provider that is not shown": within("p", config_map(), config_map()),
+    "invalid namespaces": within("", config_map(namespace=["b"]), config_map(namespace=["b"])),
     "a provider that overwrites": [provider("p", **UPSERT), *within("p", config_map(), config_map())],
     "a provider that writes files": [provider("p", **RENDER), *within("p", config_map(), config_map())],
     "the default provider, which overwrites": [
@@ -132,7 +142,8 @@ def test_what_is_in_a_repeated_namespace_is_not_told_again() -> None:
 
 
 def test_a_third_resource_is_named_with_the_first() -> None:
-    found = of_rule(judge_clusters(within("x", *[config_map()] * 3)), "declared-twice")
+    made = [provider("x"), *within("x", *[config_map()] * 3)]
+    found = of_rule(judge_clusters(made), "declared-twice")
     assert [finding.object for finding in found] == ["ConfigMap team/a"] * 2
     assert [finding.message[:24] for finding in found] == [
         "the resources x0 and x1 ",
@@ -153,6 +164,29 @@ def test_a_program_that_makes_an_object_twice_is_refused() -> None:
 )
 def test_a_provider_of_a_program_may_overwrite_objects(options: dict[str, Any]) -> None:
     assert {"a", "b"} <= declared(namespaces(**options)).keys()
+
+
+def test_a_provider_that_is_made_before_the_block_may_overwrite_objects() -> None:
+    def program() -> None:
+        provider = k8s.Provider("p", kubeconfig="of a cluster", upsert_existing_objects=True)
+        with Proof():
+            for name in ("a", "b"):
+                opts = pulumi.ResourceOptions(provider=provider)
+                k8s.core.v1.Namespace(name, metadata={"name": "ml"}, opts=opts)
+
+    assert {"a", "b"} <= declared(program).keys()
+
+
+def test_what_a_program_reads_or_imports_is_not_made() -> None:
+    def program() -> None:
+        with Proof():
+            k8s.core.v1.Namespace("a", metadata={"name": "ml"})
+            imported = pulumi.ResourceOptions(import_="ml")
+            k8s.core.v1.Namespace("b", metadata={"name": "ml"}, opts=imported)
+            for name in ("c", "d"):
+                gcp.storage.Bucket.get(name, "b", name="b")
+
+    assert {"a", "b"} <= declared(program).keys()
 
 
 def test_the_default_provider_of_a_program_may_overwrite_objects(

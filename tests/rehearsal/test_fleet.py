@@ -100,13 +100,17 @@ def event(type_: str, name: str, op: str = "create", **new: Any) -> str:
     return json.dumps({"resourcePreEvent": {"metadata": metadata, "planning": True}})
 
 
-def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
+def previewed_by(tmp_path: Path, *events: str) -> list[Declared]:
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.make()
     rehearsal.preview_events.write_text(
         "\n".join(['{"preludeEvent": {}}', *events, '{"summaryEvent": {}}', ""])
     )
-    return apart(previewed(rehearsal))
+    return previewed(rehearsal)
+
+
+def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
+    return apart(previewed_by(tmp_path, *events))
 
 
 def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
@@ -120,6 +124,14 @@ def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
         event(POOL, "old", op="delete"),
     )
     assert found == kept == [(POOL, {"cluster": UNKNOWN, "project": UNKNOWN, "nodeCount": 1})]
+
+
+def test_what_a_program_reads_is_not_created(tmp_path: Path) -> None:
+    type_ = "kubernetes:core/v1:Namespace"
+    states = [{"type": type_, "inputs": {}}, {"type": type_, "inputs": {}, "external": True}]
+    assert [item.is_created for item in deployed(shop(tmp_path, *states))] == [True, False]
+    found = previewed_by(tmp_path, event(type_, "made"), event(type_, "read", op="read"))
+    assert [item.is_created for item in found] == [True, False]
 
 
 def test_a_preview_without_a_cluster_lacks_plugin_defaults(tmp_path: Path) -> None:

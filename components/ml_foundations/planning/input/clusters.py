@@ -32,6 +32,8 @@ class Declared:
     """The key of its component; empty for the stack."""
     is_kept: bool = False
     """Whether Pulumi does not delete it with the stack."""
+    is_created: bool = True
+    """Whether Pulumi creates it: the program neither reads nor imports it."""
 
 
 def sources_of(type_: str, sources: Mapping[str, Iterable[str]]) -> set[str]:

@@ -4,7 +4,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, section
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key
 from ml_foundations.planning.input.clusters import PROVIDER, Declared, provider_of
 from ml_foundations.planning.input.node_pools import RANDOM
 from ml_foundations.planning.input.program import UNIQUE, Resource
@@ -35,21 +34,31 @@ def repeated(declared: Sequence[Declared]) -> Iterable[tuple[Hashable, Repeated]
     They have the same provider, and all that identifies them is known and equal. Names that Pulumi
     or the API server generates differ.
     """
-    overwriting: set[Hashable] = set()
-    for item in declared:
-        type_, inputs = item.resource
-        if type_ == PROVIDER and any(inputs.get(field) is not None for field in OVERWRITING):
-            # A default provider has a key of the engine, and resources name none.
-            is_urn = isinstance(item.key, str)
-            overwriting.add(provider_of(f"{item.key}::") if is_urn else item.key)
+    creating = _creating(declared)
     firsts: dict[Hashable, Declared] = {}
     for item in declared:
         identity = _identity(*item.resource)
-        if identity is None or item.provider in overwriting:
+        is_object = item.resource[0].startswith("kubernetes:")
+        is_certain = item.is_created and (not is_object or item.provider in creating)
+        if identity is None or not is_certain:
             continue
         first = firsts.setdefault((item.provider, *identity), item)
         if first.key != item.key:
             yield item.key, Repeated(item.resource, first.name, item.name)
+
+
+def _creating(declared: Sequence[Declared]) -> set[Hashable]:
+    """Return the keys of the Kubernetes providers that overwrite nothing, as far as is known."""
+    creating: set[Hashable] = {""}
+    overwriting: set[Hashable] = set()
+    for item in declared:
+        type_, inputs = item.resource
+        if type_ == PROVIDER:
+            # A default provider has a key of the engine, and resources name none.
+            key = provider_of(f"{item.key}::") if isinstance(item.key, str) else item.key
+            overwrites = any(inputs.get(field) is not None for field in OVERWRITING)
+            (overwriting if overwrites else creating).add(key)
+    return creating - overwriting
 
 
 def _identity(type_: str, inputs: Manifest) -> tuple[Hashable, ...] | None:
@@ -65,5 +74,6 @@ def _identity(type_: str, inputs: Manifest) -> tuple[Hashable, ...] | None:
         place = ("", group, inputs["kind"], metadata.get("namespace"))
     else:
         return None
-    is_known = isinstance(name, str) and RANDOM not in name and UNKNOWN not in place
-    return (*map(as_key, place), name) if is_known else None
+    is_known = isinstance(name, str) and RANDOM not in name
+    is_clear = all(part is None or isinstance(part, str) for part in place)
+    return (*place, name) if is_known and is_clear else None

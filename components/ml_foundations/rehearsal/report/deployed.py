@@ -28,7 +28,8 @@ def previewed(rehearsal: Rehearsal) -> list[Declared]:
     for line in read_text(rehearsal.preview_events).splitlines():
         step = json.loads(line).get("resourcePreEvent", {}).get("metadata", {})
         if step.get("new"):  # a replacement has several steps
-            states[step["urn"]] = step["new"]
+            is_read = step["op"].startswith("read")
+            states[step["urn"]] = {**step["new"], "external": is_read}
     parents = {state.get("parent") for state in states.values()}
     return _judged(_filled_in(state, has_children=urn in parents) for urn, state in states.items())
 
@@ -63,6 +64,7 @@ def _judged(states: Iterable[Mapping[str, Any]]) -> list[Declared]:
             None if sources is None else sources_of(type_, sources),
             "" if "::pulumi:pulumi:Stack::" in parent else parent,
             is_kept(type_, retained=state.get("retainOnDelete"), protected=state.get("protect")),
+            is_created=not (state.get("external") or state.get("importID")),
         )
         if type_ == PROVIDER or is_judged(type_):
             resources.append(item)
