@@ -22,7 +22,7 @@ from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
 from ml_foundations.planning.input.clusters import PROVIDER, TIES, Declared, clusters_of
 from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
-from ml_foundations.planning.input.repeated import OVERWRITING, UPSERTS
+from ml_foundations.planning.input.repeated import OVERWRITING
 from ml_foundations.planning.rules.added import checked
 from ml_foundations.planning.rules.built_in import IF_ASKED
 from ml_foundations.planning.rules.findings import Finding, Severity, reason_of, unmatched
@@ -230,9 +230,6 @@ class Proof:
     def _providers(self) -> list[Declared]:
         config = pulumi.Config("kubernetes")
         by_default: dict[str, Any] = {field: config.get(field) for field in OVERWRITING}
-        # The class of a provider reads the variable itself.
-        if variable := os.environ.get(UPSERTS):
-            by_default["upsertExistingObjects"] = variable
         providers = [Declared((PROVIDER, by_default), "", "")]
         for args in self._declared:
             if args.type_ == PROVIDER:

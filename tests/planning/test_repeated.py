@@ -130,6 +130,13 @@ def test_what_one_resource_makes_is_not_refused(resources: list[Declared]) -> No
     assert not told(resources)
 
 
+def test_a_variable_lets_each_provider_overwrite_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy pack and a dry run see no default provider."""
+    monkeypatch.setenv("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "true")
+    assert not told(within("", config_map(), config_map()))
+    assert not told([provider("p"), *within("p", config_map(), config_map())])
+
+
 def test_a_patch_changes_an_object_of_another_resource() -> None:
     made, patch = within("", config_map(), config_map())
     type_, inputs = patch.resource

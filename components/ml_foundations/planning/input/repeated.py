@@ -1,5 +1,6 @@
 """Resources that make what an earlier resource of the program makes: their creation fails."""
 
+import os
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ OVERWRITING = {
 }
 """The inputs of Kubernetes providers that create no object, or may overwrite one, with their names
 in Python."""
-UPSERTS = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
+_UPSERTS = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
 """The variable that lets all Kubernetes providers overwrite objects if it is ``true``."""
 _PLACES = ("project", "location", "region", "cluster")
 """The inputs of Google's resources that tell resources of one name apart."""
@@ -49,6 +50,8 @@ def repeated(declared: Sequence[Declared]) -> Iterable[tuple[Hashable, Repeated]
 
 def _creating(declared: Sequence[Declared]) -> set[Hashable]:
     """Return the keys of the Kubernetes providers that overwrite nothing, as far as is known."""
+    if os.environ.get(_UPSERTS):
+        return set()
     creating: set[Hashable] = {""}
     overwriting: set[Hashable] = set()
     for item in declared:
