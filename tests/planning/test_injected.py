@@ -217,6 +217,21 @@ def default_class(entry: Injection) -> None:
         assert len([each for each in (plain, OF_CLASS) if selects_node(pod.spec, each)]) == count
 
 
+def arm_toleration(entry: Injection) -> None:
+    nodes = node("n", GKE | {entry.toleration: "arm64"}, [taint(entry.toleration, "arm64")])
+
+    def fits(**selecting: Any) -> bool:
+        return judge([web(**selecting), nodes]).stack is Verdict.FITS
+
+    expression = {"key": entry.toleration, "operator": "In", "values": ["arm64"]}
+    assert fits(nodeSelector={entry.toleration: "arm64"})
+    assert fits(affinity=node_affinity(expression))
+    assert not fits(affinity=node_affinity(expression | {"values": ["amd64", "arm64"]}))
+    assert not fits()
+    del nodes["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+    assert not fits(nodeSelector={entry.toleration: "arm64"}), "elsewhere nobody adds it"
+
+
 CASES: dict[str, Callable[[Injection], None]] = {
     "bucket-sidecar": sidecar,
     "bucket-prefetch": prefetch,
@@ -224,6 +239,7 @@ CASES: dict[str, Callable[[Injection], None]] = {
     "interfaces": interfaces,
     "default-class": default_class,
     "class-toleration": class_toleration,
+    "arm-toleration": arm_toleration,
     "gpu-libraries": folders,
     "nccl-gib": folders,
     "aperture-devices": folders,

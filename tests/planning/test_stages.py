@@ -36,9 +36,12 @@ ADDITIONS = {
 }
 OF_WEBHOOKS = {name: ["stored"] for name, entry in injections().items() if entry.stage == "webhook"}
 CLASS = "cloud.google.com/compute-class"
+ARCH = "kubernetes.io/arch"
 TEAM = namespace()
 OF_CLASS = namespace("team", {"cloud.google.com/default-compute-class": "c"})
 NAMES = {"gpu": "h100", BLOCK: "b", RACK: "r", CLASS: "c", "cloud.google.com/gke-nodepool": "p"}
+VALUES = {CLASS: "c", ARCH: "arm64"}
+"""The values of the taints that GKE gives to nodes."""
 RUNTIME = cluster_wide(
     "node.k8s.io/v1",
     "RuntimeClass",
@@ -82,6 +85,7 @@ CASES = {
     "toleration of an extended resource": Addition("nvidia.com/gpu"),
     "bucket-sidecar": Addition(annotations=SIDECAR),
     "class-toleration": Addition(CLASS, spec={"nodeSelector": {CLASS: "c"}}),
+    "arm-toleration": Addition(ARCH, spec={"nodeSelector": {ARCH: "arm64"}}),
     "default-class": Addition(CLASS, objects=[OF_CLASS]),
 }
 ELSEWHERE = {"bucket-prefetch", "bucket-scan", "interfaces"}
@@ -90,9 +94,10 @@ ELSEWHERE = {"bucket-prefetch", "bucket-scan", "interfaces"}
 
 def nodes(cpu: str = "1", taint: str = "") -> list[Manifest]:
     """A node of a class and a rack, with a taint."""
-    value = {"value": "c"} if taint == CLASS else {}
+    value = {"value": VALUES[taint]} if taint in VALUES else {}
     taints = [{"key": taint, "effect": "NoSchedule", **value}] if taint else []
-    return [node("n", NAMES, taints, cpu=cpu, gpu="1", **{"ephemeral-storage": "50Gi"})]
+    names = NAMES | ({ARCH: "arm64"} if taint == ARCH else {})
+    return [node("n", names, taints, cpu=cpu, gpu="1", **{"ephemeral-storage": "50Gi"})]
 
 
 def queue(cpu: str = "9", **flavor: Any) -> list[Manifest]:

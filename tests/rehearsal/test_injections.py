@@ -9,7 +9,7 @@ from ml_foundations.catalog.injections import SCAN_ROLE, SERVICE_AGENT, SIDECAR,
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.selectors import REQUIRED
-from ml_foundations.planning.api_server.defaults import with_class_tolerations, with_default_class
+from ml_foundations.planning.api_server.defaults import with_default_class, with_gke_tolerations
 from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.cluster import Cluster
@@ -146,7 +146,7 @@ def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
         found = cloud.api.create(PODS, pod)["spec"]
     finally:
         cloud.api.patch(namespace, {"metadata": {"labels": {default: None}}} if default else {})
-    wanted = with_class_tolerations(expected).get("tolerations", [])
+    wanted = with_gke_tolerations(expected).get("tolerations", [])
     of_class = [each for each in found["tolerations"] if each["key"] == labels.COMPUTE_CLASS]
     keys = ("key", "value", "effect")
     assert [{key: each[key] for key in keys} for each in of_class] == wanted

@@ -243,7 +243,7 @@ class Admission:
         if cluster.is_gke and not is_there:  # GKE's webhooks change new pods
             of_namespace = cluster.namespaces.get(namespace, {})
             changed = defaults.with_default_class(changed, of_namespace, is_daemon=is_daemon)
-            changed = defaults.with_class_tolerations(changed)
+            changed = defaults.with_gke_tolerations(changed)
             buckets = cluster.volumes.buckets(section(pod_set.template, "spec"), namespace)
             changed = defaults.with_injected(changed, annotations_of(pod_set.template), buckets)
         # The API server's own plugins act before webhooks and again after them.

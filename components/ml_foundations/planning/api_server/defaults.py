@@ -93,13 +93,14 @@ def with_default_class(spec: Manifest, namespace: Manifest, *, is_daemon: bool) 
     return {**spec, "nodeSelector": selector}
 
 
-def with_class_tolerations(spec: Manifest) -> Manifest:
-    """Return a pod's spec with tolerations of the taints of the ComputeClasses that it selects."""
-    if not (classes := wanted_values(spec, labels.COMPUTE_CLASS)):
+def with_gke_tolerations(spec: Manifest) -> Manifest:
+    """Return a pod's spec with tolerations of its ComputeClasses, and of Arm if it selects that."""
+    taints = [(labels.COMPUTE_CLASS, name) for name in wanted_values(spec, labels.COMPUTE_CLASS)]
+    if wanted_values(spec, labels.ARCH) == ["arm64"]:
+        taints.append((labels.ARCH, "arm64"))
+    if not taints:
         return spec
-    added: list[Manifest] = []
-    for name in classes:
-        added.append({"key": labels.COMPUTE_CLASS, "value": name, "effect": "NoSchedule"})
+    added = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints]
     return {**spec, "tolerations": [*items(spec, "tolerations"), *added]}
 
 

@@ -20,7 +20,7 @@ from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import queue_webhooks
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.api_server.defaults import with_class_tolerations
+from ml_foundations.planning.api_server.defaults import with_gke_tolerations
 from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
 from ml_foundations.planning.api_server.stages import seen_by
 from ml_foundations.planning.api_server.topology_requests import refused_annotations
@@ -146,7 +146,7 @@ class QueueAdmission:
             specs = self._cluster.queues.admitted(pod.spec, draw)
             # Kueue adds the labels of a flavor to a template before its pods are created.
             if self._cluster.is_gke and not queue_of(waiting.workload.kind).gate:
-                specs = map(with_class_tolerations, specs)
+                specs = map(with_gke_tolerations, specs)
             by_set.append([AdmittedPodSet(pods, replace(pod, spec=spec)) for spec in specs])
         # Each choice is placed on the nodes, and the number of choices is a product.
         choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
