@@ -530,6 +530,22 @@ def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict)
     assert verdict(*stack) is expected
 
 
+@pytest.mark.parametrize(("name", "expected"), [("a", FITS), ("b", CANNOT)])
+@pytest.mark.parametrize("most", [None, "4"])
+def test_nodes_of_gke_have_the_zone_that_its_disks_read(
+    name: str, expected: Verdict, most: str | None
+) -> None:
+    topologies = [{"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": [name]}]}]
+    made = storage_class(allowedTopologies=topologies)
+    nodes = node("n", {ZONE: "a", "cloud.google.com/gke-nodepool": "p"})
+    if most:
+        nodes["metadata"]["annotations"] = {"ml-foundations/max-nodes": most}
+    documents = [made, claim(storageClassName="fast"), web(**DATA), nodes]
+    assert judge(documents).workloads[0].verdict is expected
+    del nodes["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+    assert judge(documents).workloads[0].verdict is CANNOT
+
+
 @pytest.mark.parametrize(("zones", "expected"), [(["a"], FITS), (["b"], CANNOT)])
 def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Verdict) -> None:
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]

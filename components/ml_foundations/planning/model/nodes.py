@@ -143,6 +143,7 @@ def node_class(node: Manifest) -> NodeClass:
     # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
     offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")
     allocatable = scheduled(millis(offered))
+    node = _with_labels(node, _given_by_gke(labels_of(node)))
     if MAX_NODES not in annotations:
         return NodeClass(name, _with_labels(node, {labels.HOSTNAME: name}), allocatable=allocatable)
     anonymous = _with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
@@ -205,6 +206,17 @@ def by_host(nodes: Sequence[NodeClass]) -> list[NodeClass]:
             fewest = int(index < node.fewest)
             single.append(replace(node, manifest=manifest, count=1, fewest=fewest))
     return single
+
+
+def _given_by_gke(shown: Manifest) -> Manifest:
+    """Return the label of the zone that GKE's disks read, for a node of GKE that shows its zone.
+
+    The driver of Persistent Disks gives it to each node, so a Node written by hand may leave it out
+    (gcp-compute-persistent-disk-csi-driver, pkg/gce-pd-csi-driver/node.go: NodeGetInfo).
+    """
+    if labels.GKE_NODE_POOL not in shown or labels.ZONE not in shown:
+        return {}
+    return {labels.GKE_ZONE: shown[labels.ZONE]}
 
 
 def _part(whole: int, index: int, parts: int) -> int:
