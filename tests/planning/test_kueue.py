@@ -226,6 +226,7 @@ FOREIGN = kueue("AdmissionCheck", "budget", controllerName="example.com/x")
         # What Kueue v0.19.2 did with them.
         ([*AN_H100, *AN_L4, offering("h100", "l4"), ONE_JOB], FITS),
         ([*flavor("h100", 4), *AN_L4, offering("h100", "l4"), ONE_JOB], OPEN),
+        ([*flavor("h100", 4), *flavor("l4", 4), *flavor("free"), offering("h100", "l4"), ONE_JOB], CANNOT),
         ([*AN_H100, *AN_L4, offering("h100", "l4"), ring(1, 1)], FITS),
         ([*AN_H100, *AN_L4, offering("h100"), ring(1, 1)], CANNOT),
         ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], OPEN),  # one waits until the other ends

@@ -113,11 +113,10 @@ class Fitting:
             return self._place_one_set(admitted)
         return self._place_sets(admitted)
 
-    def place_refused(self, admitted: AdmittedWorkload) -> Outcome:
-        """Return why pods that the API server may refuse have no place either, if that is certain.
+    def place_nowhere(self, admitted: AdmittedWorkload) -> Outcome:
+        """Return why pods have no place, if that is certain: in a queue, in none of its flavors.
 
-        So the user sees all errors of a workload at once. Pods in a queue have no place if they
-        have none in any flavor.
+        It also judges pods that the API server may refuse: the user sees all errors at once.
         """
         workload = admitted.workload
         choices = [admitted.pod_sets] if workload.queue is None else admitted.flavor_choices
@@ -132,14 +131,16 @@ class Fitting:
         return Outcome(Verdict.CANNOT_FIT, outcomes[0].reasons)
 
     def place_in_other_flavors(self, admitted: AdmittedWorkload, placed: Outcome) -> Outcome:
-        """Return the doubt about a workload that fits, but not with every choice of flavors."""
+        """Return the outcome of a workload that fits, but not with every choice of flavors."""
         choices = admitted.flavor_choices
         if len(choices) < 2 or placed.may_not_fit:
             return NOTHING_DECIDED
         # Kueue admits it to the first flavor with enough quota, whatever the nodes have.
         for choice in choices:
             if self.place(AdmittedWorkload(admitted.workload, choice)).may_not_fit:
-                return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
+                nowhere = self.place_nowhere(admitted)
+                unsure = Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
+                return nowhere if nowhere.reasons else unsure
         return NOTHING_DECIDED
 
     def demands(

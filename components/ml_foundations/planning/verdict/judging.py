@@ -173,7 +173,7 @@ def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
             outcome += fitting.place_in_other_flavors(before, outcome)
             outcome += topologies.place(before)
         elif before.pod_sets and outcome.reasons and outcome.is_refused_at_worst:
-            outcome += fitting.place_refused(before)
+            outcome += fitting.place_nowhere(before)
         outcome = without_accepted(outcome, cluster.ignored)
         is_unplaced = outcome.verdict is None
         if is_unplaced:
