@@ -546,6 +546,30 @@ def test_nodes_of_gke_have_the_zone_that_its_disks_read(
     assert judge(documents).workloads[0].verdict is CANNOT
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_workloads_compete_for_nodes_that_have_what_they_need(gpus: int) -> None:
+    nodes = pool("plain", 1, cpu="64"), pool("gpus", 3, cpu="64", gpu=str(2 * gpus))
+    rival = template({"app": "rival"}, containers=[container(cpu=1, gpu=gpus + 1)])
+    pods = template(containers=[container(cpu=1, gpu=gpus + 1)])
+    stack = deployment("web", 2, pods), deployment("rival", 2, rival), *nodes
+    (found,) = [each for each in judge([*stack]).findings if each.rule == "competition"]
+    assert "plain" not in found.message + found.remedy
+    assert "gpus" in found.remedy
+
+
+def test_a_doubt_about_nodes_names_one_with_room() -> None:
+    machines = [("a", "n2-standard-8", {}), ("b", "n1-standard-8", {"gpu": "1"})]
+    nodes = [
+        pool(name, 1, {"node.kubernetes.io/instance-type": machine, ZONE: "a"}, **offered)
+        for name, machine, offered in machines
+    ]
+    made = storage_class(parameters={"type": "hyperdisk-ml"})
+    serving = deployment("web", 1, template(containers=[container(gpu=1)], **DATA))
+    claimed = claim(storageClassName="fast", size="1Ti")
+    (workload,) = judge([made, claimed, serving, *nodes]).workloads
+    assert [reason.message.split()[0] for reason in workload.reasons] == ['"b"']
+
+
 @pytest.mark.parametrize(("zones", "expected"), [(["a"], FITS), (["b"], CANNOT)])
 def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Verdict) -> None:
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]

@@ -184,7 +184,8 @@ def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
                 short_needed[name] = amount
                 short_free[name] = free[name]
         if short_needed:
-            names = sorted({group.node.name for group in node_groups})
+            able = [group for group in node_groups if any(map(group.free.get, short_needed))]
+            names = sorted({group.node.name for group in able})
             return Shortfall(short_needed, short_free, names)
     return None
 

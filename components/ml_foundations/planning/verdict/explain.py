@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
 from ml_foundations.kinds.counts import lowered
@@ -211,8 +210,11 @@ def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
         refusal = Refusal("competition", "", message, remedy, object=str(reason.job))
         return refusal._replace(workloads=staying)
     competing = dict.fromkeys(demand.pod.name for demand in reason.demands)
-    node_groups = chain.from_iterable(demand.node_groups for demand in reason.demands)
-    pools = names(dict.fromkeys(group.node.name for group in node_groups))
+    able: dict[str, None] = {}
+    for demand in reason.demands:
+        with_room = [group for group in demand.node_groups if group.room(demand.pod)]
+        able.update((group.node.name, None) for group in with_room or demand.node_groups)
+    pools = names(able)
     why = f"on {pools} they may take each other's room, as the scheduler's choices fall"
     if verdict is Verdict.CANNOT_FIT:
         why = f"no way of placing them on {pools} has room for all"

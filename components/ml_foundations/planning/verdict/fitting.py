@@ -404,7 +404,8 @@ class Fitting:
                 return Outcome.of(Verdict.UNDETERMINED, eviction)
         possible = self.cluster.possibly_accepting(pod)
         if possible and self._may_suffice(possible, pod, needed):
-            return Outcome.of(Verdict.UNDETERMINED, _may_refuse(possible[0], pods))
+            nearest = min(possible, key=lambda group: len(shortage.lacks(pod, group)))
+            return Outcome.of(Verdict.UNDETERMINED, _may_refuse(nearest, pods))
         # If the most pods are enough, only the order decides: neighbors cannot change that.
         if bounds.most < needed and any(self._neighbors.affecting(pod)):
             return self._place_with_neighbors(admitted, pods, needed)
