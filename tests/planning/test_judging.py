@@ -254,6 +254,12 @@ def test_daemon_sets_use_space_on_every_node_that_they_match() -> None:
     assert judge([web(4), SSD, agent]).stack is CANNOT
     assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
     assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
+    # The API server adds the toleration of GPUs to pods, and the controller has made none.
+    tainted = pool("gpus", 1, {"disk": "ssd"}, [GPU_TAINT], gpu="1")
+    monitor = daemon_set("agent", using({"app": "agent"}, gpu=1))
+    (warning,) = judge([monitor, tainted]).workloads[0].warnings
+    assert "untolerated taint nvidia.com/gpu" in warning.message
+    assert "Tolerate nvidia.com/gpu" in warning.remedy
     assert rules(agent, UNSURE) == ["node-selector"]
     assert warnings(agent, UNSURE) == []
     huge = daemon_set("huge", using({"app": "huge"}, cpu=5))

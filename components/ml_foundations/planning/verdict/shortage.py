@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ml_foundations.kinds.counts import lowered
@@ -151,6 +152,8 @@ def daemon_set_nowhere(pod_set: PodSet, pod: PodClass, groups: Sequence[NodeGrou
     if not groups:
         message = "it runs on no node, because there are none"
         return Refusal(rule, path, message, "Declare a node pool.")
+    # Its controller reads the pods that it creates, without what the API server adds to them.
+    pod = replace(pod, spec=pod.created_spec or pod.spec)
     # Of equals, a node with the labels that the pod names is nearer: GPU nodes with a wrong driver.
     terms = items(required_node_affinity(pod.spec) or {}, "nodeSelectorTerms")
     named = {item["key"] for term in terms for item in items(term, "matchExpressions")}
