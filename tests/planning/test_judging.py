@@ -590,6 +590,9 @@ def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Ver
         ("a3-highgpu-8g", "pd-standard", CANNOT),
         ("a3-highgpu-8g", "hyperdisk-ml", FITS),
         ("n2-standard-8", "hyperdisk-ml", OPEN),
+        # GKE takes a disk that the node attaches: one of two types.
+        ("g2-standard-12", "dynamic", FITS),
+        ("a3-ultragpu-8g", "dynamic", FITS),
     ],
 )
 def test_a_disk_that_the_machine_does_not_attach(
@@ -597,6 +600,16 @@ def test_a_disk_that_the_machine_does_not_attach(
 ) -> None:
     nodes = pool("p", 1, {"node.kubernetes.io/instance-type": machine})
     fast = storage_class(parameters={"type": disk})
+    wanted = claim(size="64Gi", storageClassName="fast")
+    assert verdict(web(**DATA), nodes, fast, wanted) is expected
+
+
+@pytest.mark.parametrize(
+    ("pd", "expected"), [("pd-balanced", FITS), ("pd-standard", CANNOT), ("pd-new", CANNOT)]
+)
+def test_a_class_names_the_disks_of_which_the_node_takes_one(pd: str, expected: Verdict) -> None:
+    nodes = pool("p", 1, {"node.kubernetes.io/instance-type": "g2-standard-12"})
+    fast = storage_class(parameters={"type": "dynamic", "pd-type": pd})
     wanted = claim(size="64Gi", storageClassName="fast")
     assert verdict(web(**DATA), nodes, fast, wanted) is expected
 

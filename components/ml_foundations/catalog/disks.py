@@ -47,6 +47,9 @@ BOOT_DISKS = ("pd-balanced", "pd-standard", "pd-ssd", "hyperdisk-balanced")
 """The types of disks that nodes start from (GKE, "Configuring a custom boot disk")."""
 
 
+_OF_NODES = {"hyperdisk-type": "hyperdisk-balanced", "pd-type": "pd-balanced"}
+"""The parameters of a class with the type that its disks have, as the node can, with defaults."""
+
 _FILESTORE_RANGES = tuple(rows("filestore.csv"))
 
 
@@ -104,6 +107,17 @@ def billed_storage(
         return {kind: size}
     speed = milli(parameters.get("provisioned-throughput-on-create"))
     return {kind: size} | ({f"{kind} MiB/s": speed // milli("1Mi")} if speed else {})
+
+
+def disk_types_of(parameters: Mapping[str, Any]) -> list[str]:
+    """Return the types that a disk of a class may have: with the type dynamic, its node decides.
+
+    Source: GKE, "About Hyperdisk", automated disk type selection; the default is the driver's.
+    """
+    type_ = parameters.get("type", "pd-standard")
+    if type_ != "dynamic":
+        return [type_]
+    return [parameters.get(key, default) for key, default in _OF_NODES.items()]
 
 
 def class_facts(

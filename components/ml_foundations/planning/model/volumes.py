@@ -5,7 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
+from ml_foundations.catalog.disks import (
+    PD_CSI,
+    ClassFacts,
+    billed_storage,
+    class_facts,
+    disk_types_of,
+)
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
@@ -532,20 +538,23 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
     """Yield the refusal of disks that the node's machine type does not attach, or may not."""
     parameters = section(storage_class, "parameters")
     machine = machine_of(node)
-    disk_type = parameters.get("type")
-    if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
+    is_of_disks = storage_class.get("provisioner") == PD_CSI and "type" in parameters
+    if machine is None or not is_of_disks:
         return
+    disk_types = disk_types_of(parameters)
     is_regional = parameters.get("replication-type") == "regional-pd"
     # The scheduler does not look at that: the pod is bound, and waits for its volume.
-    attaches = machine.attaches(disk_type, regional=is_regional)
-    if attaches:
+    attaches = [machine.attaches(disk_type, regional=is_regional) for disk_type in disk_types]
+    if any(attaches):
         return
-    disk = f"regional {disk_type}" if is_regional else disk_type
-    verb = "does not attach" if attaches is False else "is not known to attach"
+    is_certain = None not in attaches
+    disk = " or ".join(disk_types)
+    disk = f"regional {disk}" if is_regional else disk
+    verb = "does not attach" if is_certain else "is not known to attach"
     disks = f"{disk} disks of storage class {name_of(storage_class)}"
     able = f"it attaches {', '.join(machine.disk_types)}"
     message = f"{machine.name} {verb} {disks}; {able}"
-    yield Refusal("disk-type", "volumes", message, certain=attaches is False)
+    yield Refusal("disk-type", "volumes", message, certain=is_certain)
 
 
 def writes(spec: Manifest) -> bool:

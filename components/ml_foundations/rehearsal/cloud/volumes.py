@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts
+from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts, disk_types_of
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels, objects
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
@@ -140,9 +140,9 @@ class VolumeProvisioner(Controller):
                     self.api.patch(path_in(VOLUMES, volume), patch)
 
 
-def _disk_of(storage_class: Object) -> str:
-    """Return the disk type of a class: pd-standard by default, as in the driver's documentation."""
-    return section(storage_class, "parameters").get("type", "pd-standard")
+def _disks_of(storage_class: Object) -> list[str]:
+    """Return the disk types that a disk of a class may have."""
+    return disk_types_of(section(storage_class, "parameters"))
 
 
 def _is_regional(storage_class: Object) -> bool:
@@ -151,16 +151,21 @@ def _is_regional(storage_class: Object) -> bool:
 
 def _describe(storage_class: Object) -> str:
     regional = "regional " if _is_regional(storage_class) else ""
-    return f"the {regional}{_disk_of(storage_class)} of class {name_of(storage_class)}"
+    return (
+        f"the {regional}{' or '.join(_disks_of(storage_class))} of class {name_of(storage_class)}"
+    )
 
 
 def _attach_refusal(storage_class: Object, machine: str) -> str:
     """Return why a disk of a class does not attach to a machine type; empty if nothing is known."""
-    disk = _disk_of(storage_class)
+    disks = _disks_of(storage_class)
     machine_type = MACHINE_TYPES.get(machine)
-    if machine_type and machine_type.attaches(disk, regional=_is_regional(storage_class)) is False:
+    regional = _is_regional(storage_class)
+    if machine_type and all(
+        machine_type.attaches(disk, regional=regional) is False for disk in disks
+    ):
         return f"{_describe(storage_class)} does not attach to {machine}"
-    if disk not in DISK_TYPES:
+    if DISK_TYPES.keys().isdisjoint(disks):
         return f"{_describe(storage_class)} is not known to attach to {machine}"
     return ""
 
@@ -183,7 +188,8 @@ def _mode_refusal(claim: Object, storage_class: Object) -> str:
 
 def zones_of_disk(storage_class: Object, zone: str, node_zones: Sequence[str]) -> list[str]:
     """Return the zones of a new disk: that of its pod, and a second one if it is replicated."""
-    if _is_regional(storage_class) or DISK_TYPES[_disk_of(storage_class)].always_regional:
+    disks = [DISK_TYPES[name] for name in _disks_of(storage_class) if name in DISK_TYPES]
+    if _is_regional(storage_class) or any(disk.always_regional for disk in disks):
         for second in allowed_zones(storage_class) or node_zones:
             if second != zone:
                 return [zone, second]
