@@ -536,6 +536,29 @@ def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict)
     assert verdict(*stack) is expected
 
 
+@pytest.mark.parametrize(
+    ("zones", "parameters", "expected"),
+    [
+        (["a"], {}, FITS),
+        (["b"], {}, OPEN),
+        (["a", "b"], {}, OPEN),
+        # GKE's class for the weights of a model: a disk in each zone.
+        (["a", "b"], {"enable-multi-zone-provisioning": "true"}, FITS),
+        (["b", "c"], {"enable-multi-zone-provisioning": "true"}, OPEN),
+        ([], {"enable-multi-zone-provisioning": "true"}, OPEN),
+    ],
+)
+def test_a_class_that_makes_volumes_before_there_are_pods(
+    zones: list[str], parameters: Manifest, expected: Verdict
+) -> None:
+    terms = [{"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": zones}]}]
+    given: Any = {"allowedTopologies": terms} if zones else {}
+    given |= {"parameters": {"type": "hyperdisk-ml"} | parameters}
+    early = storage_class(volumeBindingMode="Immediate", **given)
+    wanted = claim(mode="ReadOnlyMany", size="64Gi", storageClassName="fast")
+    assert verdict(web(**DATA), node("n", {"topology.gke.io/zone": "a"}), early, wanted) is expected
+
+
 @pytest.mark.parametrize(("name", "expected"), [("a", FITS), ("b", CANNOT)])
 @pytest.mark.parametrize("most", [None, "4"])
 def test_nodes_of_gke_have_the_zone_that_its_disks_read(

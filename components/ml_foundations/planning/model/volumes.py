@@ -428,6 +428,8 @@ class Volumes:
             storage_class.get("volumeBindingMode") != "WaitForFirstConsumer"
             and storage_class.get("provisioner") in _ZONAL_PROVISIONERS
             and not self._free.satisfying(claim)
+            # It has no choice with one zone, or with a disk in each.
+            and len(storage.allowed_zones(storage_class)) != storage.copies_of(storage_class)
         ):
             early = "picks a zone before there is a pod"
             remedy = "Name a class with volumeBindingMode: WaitForFirstConsumer."
