@@ -115,19 +115,27 @@ def test_a_limit_range_limits_the_sidecar_unless_the_pod_does(cloud: Cloud) -> N
     assert free["requests"] == throttled["requests"]
 
 
-TERMS = [
-    {"matchExpressions": [{"key": labels.COMPUTE_CLASS, "operator": "In", "values": ["a", "b"]}]}
-]
-BY_AFFINITY = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": TERMS}}}
+def by_affinity(key: str, *values: str) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
 
 
-@pytest.mark.parametrize(
-    "selecting",
-    [{}, {"nodeSelector": {labels.COMPUTE_CLASS: "c"}}, {"affinity": BY_AFFINITY}],
-    ids=["by nothing", "by selector", "by affinity"],
-)
+SELECTING = {
+    "nothing": {},
+    "a class": {"nodeSelector": {labels.COMPUTE_CLASS: "c"}},
+    "one of two classes": by_affinity(labels.COMPUTE_CLASS, "a", "b"),
+    "Arm": {"nodeSelector": {labels.ARCH: "arm64"}},
+    "Arm, again by affinity": {
+        "nodeSelector": {labels.ARCH: "arm64"},
+        **by_affinity(labels.ARCH, "arm64"),
+    },
+    "Arm or not": by_affinity(labels.ARCH, "arm64", "amd64"),
+}
+
+
+@pytest.mark.parametrize("selecting", SELECTING.values(), ids=SELECTING)
 @pytest.mark.parametrize("default", [labels.DEFAULT_CLASS, labels.DEFAULT_CLASS_EXCEPT_DAEMONS, ""])
-def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
+def test_pods_tolerate_what_they_or_their_namespace_select(
     cloud: Cloud, selecting: dict[str, Any], default: str
 ) -> None:
     """On the replica as in planning."""
@@ -147,9 +155,10 @@ def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
     finally:
         cloud.api.patch(namespace, {"metadata": {"labels": {default: None}}} if default else {})
     wanted = with_gke_tolerations(expected).get("tolerations", [])
-    of_class = [each for each in found["tolerations"] if each["key"] == labels.COMPUTE_CLASS]
+    added = (labels.COMPUTE_CLASS, labels.ARCH)
+    of_gke = [each for each in found["tolerations"] if each["key"] in added]
     keys = ("key", "value", "effect")
-    assert [{key: each[key] for key in keys} for each in of_class] == wanted
+    assert [{key: each[key] for key in keys} for each in of_gke] == wanted
 
 
 def started(cloud: Cloud, name: str) -> bool:
