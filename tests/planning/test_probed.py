@@ -186,6 +186,14 @@ def with_jobs(name: str = "x", **spec: Any) -> Manifest:
     return made
 
 
+def acting(action: str) -> Manifest:
+    """A JobSet with a rule of its failure policy."""
+    made = job_set("x")
+    rule = {"name": "r", "action": action, "onJobFailureReasons": ["PodFailurePolicy"]}
+    made["spec"]["failurePolicy"] = {"maxRestarts": 3, "rules": [rule]}
+    return made
+
+
 def binding(**role: Any) -> Manifest:
     role |= {"apiGroup": "rbac.authorization.k8s.io", "name": "r"}
     return namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "b", roleRef=role, subjects=[])
@@ -318,6 +326,9 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         [ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "0,2"}]}, **INDEXED)],
         FITS,
     ),
+    "an action of a later JobSet": ([ROOMY, acting("RestartJob")], OPEN),
+    "an action of no JobSet": ([ROOMY, acting("RestartJobs")], CANNOT),
+    "an action of the pinned JobSet": ([ROOMY, acting("RestartJobSet")], FITS),
     "no index": ([ROOMY, train(successPolicy={"rules": [{"succeededIndexes": ""}]}, **INDEXED)], FITS),
     "more than no index": (
         [ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "", "succeededCount": 1}]}, **INDEXED)],

@@ -7,12 +7,15 @@ from the modules of the pinned controllers. The checks are those of apiextension
 
 import ipaddress
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from ml_foundations.catalog.inference_gateways import GATEWAY_GROUP
+from ml_foundations.catalog.tables import rows
+from ml_foundations.kinds.kind import at
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.text_formats import DNS_SUBDOMAIN
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
@@ -72,6 +75,10 @@ _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
     "keys": (list, "have no two items with the same {}", lambda value, keys: _differ(value, keys)),
 }
 """The keywords of schemas: the type of value, what it must, and the test of value and limit."""
+_LATER: dict[tuple[str, str], list[str]] = {}
+for _row in rows("later_values.csv", "ml_foundations.planning.api_server"):
+    _LATER.setdefault((_row["kind"], _row["field"]), []).append(_row["value"])
+_INDEX = re.compile(r"\[\d+\]")
 _COMBINED: Mapping[str, Callable[[list[bool]], bool]] = {
     "oneOf": lambda valid: sum(valid) == 1,
     "anyOf": any,
@@ -103,6 +110,7 @@ def violations(manifest: Manifest) -> list[Note]:
     notes = list(_violations(schema, completed))
     if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
         notes = [note for note in notes if note.reason is not Gap.NO_FIELD]
+    notes = [note._replace(is_error=not _is_later(manifest, note.path)) for note in notes]
     if str(manifest["apiVersion"]).startswith(GATEWAY_GROUP):
         # Who installs them without GKE may have the experimental ones, with more fields.
         notes = [note._replace(is_error=note.reason is not Gap.NO_FIELD) for note in notes]
@@ -111,6 +119,12 @@ def violations(manifest: Manifest) -> list[Note]:
         problem = f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}"
         notes.append(Note("metadata.name", problem))
     return notes
+
+
+def _is_later(manifest: Manifest, path: str) -> bool:
+    """Return whether a later release of an object's kind accepts the value at a path."""
+    values = _LATER.get((manifest["kind"], _INDEX.sub("[]", path)), ())
+    return bool(values) and at(manifest, path) in values
 
 
 def _whole(schema: _Schema) -> _Schema:
