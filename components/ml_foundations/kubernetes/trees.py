@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeGuard, cast
 
+_INDEX = re.compile(r"\[\d+\]")
 _KEYS = re.compile(r"\[\]|(?<=\[)[^\]]+|[^.\[\]]+")
 
 
@@ -59,6 +60,11 @@ def joined(key: str, path: str) -> str:
 def path_keys(path: str) -> tuple[str, ...]:
     """Return the keys of a path: ``a[].b`` is a, [] and b, and ``a[b.c/d]`` is a and b.c/d."""
     return tuple(_KEYS.findall(path))
+
+
+def of_any_item(path: str) -> str:
+    """Return a path for any item of its lists: ``rules[].action`` of ``rules[1].action``."""
+    return _INDEX.sub("[]", path)
 
 
 def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:

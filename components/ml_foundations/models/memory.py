@@ -43,7 +43,9 @@ _QUANTIZES_WHILE_LOADING = (0, 23, 0)
 """The first release that was seen to load 131 GiB with fp8 on a GPU of 95 GiB. Since vllm pull
 request 31914, no server holds all weights as they are before it quantizes them."""
 _DEFAULT_LENGTH_IS_LOWER = (
-    *("Phi3ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
+    "Phi3ForCausalLM",
+    "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM",
     "KimiK25ForConditionalGeneration",
 )
 """Architectures whose default length may be below the one of their configuration."""

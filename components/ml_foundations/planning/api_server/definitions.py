@@ -7,7 +7,6 @@ from the modules of the pinned controllers. The checks are those of apiextension
 
 import ipaddress
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from ml_foundations.catalog.tables import rows
 from ml_foundations.kinds.kind import at
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.text_formats import DNS_SUBDOMAIN
-from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, of_any_item, unknown_paths
 from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import expressions
 from ml_foundations.planning.input import field_catalog
@@ -78,7 +77,6 @@ _KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
 _LATER: dict[tuple[str, str], list[str]] = {}
 for _row in rows("later_values.csv", "ml_foundations.planning.api_server"):
     _LATER.setdefault((_row["kind"], _row["field"]), []).append(_row["value"])
-_INDEX = re.compile(r"\[\d+\]")
 _COMBINED: Mapping[str, Callable[[list[bool]], bool]] = {
     "oneOf": lambda valid: sum(valid) == 1,
     "anyOf": any,
@@ -110,10 +108,7 @@ def violations(manifest: Manifest) -> list[Note]:
     notes = list(_violations(schema, completed))
     if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
         notes = [note for note in notes if note.reason is not Gap.NO_FIELD]
-    notes = [note._replace(is_error=not _is_later(manifest, note.path)) for note in notes]
-    if str(manifest["apiVersion"]).startswith(GATEWAY_GROUP):
-        # Who installs them without GKE may have the experimental ones, with more fields.
-        notes = [note._replace(is_error=note.reason is not Gap.NO_FIELD) for note in notes]
+    notes = [note._replace(is_error=_is_certain(manifest, note)) for note in notes]
     name: Any = name_of(manifest)
     if isinstance(name, str) and name and not DNS_SUBDOMAIN.matches(name):
         problem = f"must be {DNS_SUBDOMAIN.description}, not {shown(name)}"
@@ -121,10 +116,13 @@ def violations(manifest: Manifest) -> list[Note]:
     return notes
 
 
-def _is_later(manifest: Manifest, path: str) -> bool:
-    """Return whether a later release of an object's kind accepts the value at a path."""
-    values = _LATER.get((manifest["kind"], _INDEX.sub("[]", path)), ())
-    return bool(values) and at(manifest, path) in values
+def _is_certain(manifest: Manifest, note: Note) -> bool:
+    """Return whether each release of a kind's definition refuses what a note is about."""
+    if note.reason is Gap.NO_FIELD:
+        # Who installs them without GKE may have the experimental ones, with more fields.
+        return not str(manifest["apiVersion"]).startswith(GATEWAY_GROUP)
+    values = _LATER.get((manifest["kind"], of_any_item(note.path)), ())
+    return not values or at(manifest, note.path) not in values
 
 
 def _whole(schema: _Schema) -> _Schema:

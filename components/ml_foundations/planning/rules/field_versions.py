@@ -1,6 +1,5 @@
 """Kinds and fields of Kubernetes that a cluster's version may lack."""
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from ml_foundations.catalog.gke_kinds import LATER_FIELDS, begins_before, may_be
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kinds.kind_files import cached_per_kinds
 from ml_foundations.kubernetes.objects import Manifest, name_of, plural
-from ml_foundations.kubernetes.trees import is_mapping, joined, leaves
+from ml_foundations.kubernetes.trees import is_mapping, joined, leaves, of_any_item
 from ml_foundations.planning.input.field_catalog import schema
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.rules.findings import Finding, Severity, error, warning
@@ -19,7 +18,6 @@ from ml_foundations.planning.rules.stack import Stack
 _PACKAGE = "ml_foundations.planning.api_server"
 _NEXT = "1.37"
 """The first minor version that gated_fields.csv, which is made from 1.36, does not describe."""
-_INDEX = re.compile(r"\[\d+\]")
 _EMPTY: Any = (None, "", [], {})
 _REMEDY = "Set minMasterVersion (kubernetes_version of a GkeCluster) to {} or later."
 
@@ -92,7 +90,7 @@ def later_fields(stack: Stack) -> Iterator[Finding]:
         for field, release in later:
             # A field is below a certain item of a list, such as [1], or below any: [].
             paths = [path for path, _ in leaves(manifest)]
-            paths += [_INDEX.sub("[]", path) for path in paths]
+            paths += list(map(of_any_item, paths))
             if any(path.startswith(field) for path in paths):
                 message = (
                     f"{field} is new in {release} of its kind; an older GKE refuses the object"
